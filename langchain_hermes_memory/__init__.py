@@ -1,0 +1,1 @@
+"""A memory for LangChain agents that use tools."""
