@@ -49,3 +49,68 @@ def texts(lang: Lang) -> Mapping[str, str]:
 def say(lang: Lang, key: str, **values: object) -> str:
     """Return the text `key` in a language with its fields filled in."""
     return texts(lang)[key].format_map(values)
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, without control characters or invisible marks."""
+    return " ".join(_UNSEEN.sub(" ", text).split())
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut a text to at most `limit` characters, never inside a path, name or number.
+
+    Args:
+        text: Any text.
+        limit: Greatest length of the result, including the mark `…` that shows the cut.
+    """
+    if len(text) <= limit:
+        return text
+    end = limit - 1
+    start = _token_start(text, end)
+    return text[:start].rstrip() + "…" if start > 0 else "…"
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Cut a text to at most `limit` characters from its middle: verdicts stand at the head or the tail.
+
+    Args:
+        text: Any text.
+        limit: Greatest length of the result.
+    """
+    if len(text) <= limit:
+        return text
+    mark = " […] "
+    room = limit - len(mark)
+    if room < 2:
+        return text[:limit]
+    head = room // 3
+    tail_start = _token_end(text, len(text) - (room - head))
+    return text[: _token_start(text, head)].rstrip() + mark + text[tail_start:].lstrip()
+
+
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+")
+_JOINED = re.compile(r"[A-Za-z0-9_./\\:@~%#?&=+$*\-]")
+_LONGEST_TOKEN = 400
+
+
+def _token_start(text: str, position: int) -> int:
+    """Return the start of the token that `position` falls into, or `position` between tokens.
+
+    A run of characters longer than any sensible path is cut where it stands.
+    """
+    start = position
+    while 0 < start < len(text) and _JOINED.match(text[start - 1]) and _JOINED.match(text[start]):
+        start -= 1
+        if position - start > _LONGEST_TOKEN:
+            return position
+    return start
+
+
+def _token_end(text: str, position: int) -> int:
+    """Return the end of the token that `position` falls into, or `position` between tokens."""
+    end = position
+    while 0 < end < len(text) and _JOINED.match(text[end - 1]) and _JOINED.match(text[end]):
+        end += 1
+        if end - position > _LONGEST_TOKEN:
+            return position
+    return end

@@ -5,12 +5,14 @@ HermesMemoryError
 ├── ConfigurationError (ValueError)
 │   └── RuleError                    a rule or text file is malformed
 ├── MissingDependencyError (ImportError)
+├── EmbeddingError                   the embedding model failed, or gave no usable vectors
 └── StoreError
     ├── StoreClosedError             used after `close()`
     ├── StoreDamagedError            the ledger cannot be read
     ├── StoreLockedError             another process holds what is needed
     ├── SchemaVersionError           the store was written by a newer version
-    └── EmbeddingMismatchError       another embedding model than the store's
+    ├── EmbeddingMismatchError       another embedding model than the store's
+    └── IndexDamagedError            the vector index cannot be used; it can be rebuilt from the ledger
 ```
 """
 
@@ -30,14 +32,26 @@ class RuleError(ConfigurationError):
 class MissingDependencyError(HermesMemoryError, ImportError):
     """An optional package is not installed; the message names the extra."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        """Name the package, the extra that brings it and what it is for."""
+    def __init__(self, package: str, extra: str, purpose: str, *, or_extra: str = "") -> None:
+        """Name the package, the extra that brings it and what it is for.
+
+        Args:
+            package: What is missing.
+            extra: The extra of this distribution that brings it.
+            purpose: What needs it.
+            or_extra: Another extra that would serve as well.
+        """
+        instead = f' or: pip install "langchain-hermes-memory[{or_extra}]"' if or_extra else ""
         super().__init__(
             f"{purpose} needs the package `{package}`, which is not installed. "
-            f'Install it with: pip install "langchain-hermes-memory[{extra}]"'
+            f'Install it with: pip install "langchain-hermes-memory[{extra}]"{instead}'
         )
         self.package = package
         self.extra = extra
+
+
+class EmbeddingError(HermesMemoryError):
+    """The embedding model failed, or gave no usable vectors."""
 
 
 class StoreError(HermesMemoryError):
@@ -62,3 +76,7 @@ class SchemaVersionError(StoreError):
 
 class EmbeddingMismatchError(StoreError):
     """The store was indexed with another embedding model than the one given."""
+
+
+class IndexDamagedError(StoreError):
+    """The vector index cannot be used; nothing is lost, since it can be rebuilt from the ledger."""

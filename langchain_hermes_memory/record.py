@@ -272,6 +272,43 @@ class Memory(Frozen):
         return f"M{self.number}"
 
 
+class RecallFilter(Frozen):
+    """Which memories may be recalled; an empty field filters nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    statuses: tuple[Status, ...] = ()
+    categories: tuple[Category, ...] = ()
+    error_codes: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    """At least one of them."""
+    since: AwareDatetime | None = None
+    """Seen at this time or later."""
+    until: AwareDatetime | None = None
+    """Last seen before this time."""
+    min_importance: int = Field(0, ge=0, le=100)
+    want_failures: bool = False
+    """The request is about failures themselves, so they are not put last."""
+    safety_critical: bool = False
+    """A mistake would be costly: dangerous failures are put last or out, unless failures were asked for."""
+
+    def admits(self, memory: Memory) -> bool:
+        """Return whether a memory passes every field."""
+        record, result = memory.record, memory.record.execution_result
+        last_seen = memory.occurrences.last_seen
+        return (
+            (not self.statuses or result.status in self.statuses)
+            and (not self.categories or result.category in self.categories)
+            and (not self.error_codes or result.error_code in self.error_codes)
+            and (not self.tools or record.tool_name in self.tools)
+            and (not self.tags or not set(self.tags).isdisjoint(record.tags))
+            and (self.since is None or last_seen >= self.since)
+            and (self.until is None or last_seen < self.until)
+            and record.importance_score >= self.min_importance
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One finished tool run, as an adapter saw it: plain values, nothing read into them yet."""

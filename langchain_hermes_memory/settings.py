@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import logging
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from langchain_hermes_memory.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+ENV_PREFIX = "HERMES_MEMORY_"
+_TABLE = "hermes_memory"
+
+
+class SettingRow(NamedTuple):
+    """One setting as it is documented."""
+
+    name: str
+    default: str
+    """As it would be written in TOML; `none` where there is no value."""
+    allowed: str
+    meaning: str
 
 
 class Settings(BaseSettings):
@@ -18,18 +47,25 @@ class Settings(BaseSettings):
     name, e.g. `HERMES_MEMORY_K=8`), a TOML file (`Settings.load("hermes.toml")`), the defaults.
 
     Raises:
-        ConfigurationError: From `Settings.load`, when a value is out of its range or a name is unknown.
+        ConfigurationError: A value is out of its range, or a name is unknown.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix="HERMES_MEMORY_")
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        env_parse_none_str="none",
+        use_attribute_docstrings=True,
+    )
 
     # --- encode
     admit_importance: int = Field(35, ge=0, le=100)
     """Importance from which a record enters long-term memory; below it stays in working memory."""
-    critical_tools: tuple[str, ...] = ()
+    critical_tools: Annotated[tuple[str, ...], NoDecode] = ()
     """Tools whose every run matters (backups, payments): names, case-insensitive, `*` allowed."""
     frequency_window_days: int = Field(7, ge=1, le=365)
-    """Span in which repetitions of the same failure are counted: seen again within it, an accident is no accident."""
+    """Span in which repetitions of a failure are counted: an accident seen again in it is none."""
     recurring_after: int = Field(3, ge=2, le=100)
     """Failures of the same action within the window from which it counts as recurring."""
     redact: bool = True
@@ -107,17 +143,37 @@ class Settings(BaseSettings):
     memory_chars: int = Field(320, ge=80, le=10_000)
     """Length to which one memory's detail is shortened in the block."""
 
+    if not TYPE_CHECKING:  # type checkers keep the constructor that pydantic describes
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigurationError(_message(error.errors(), "argument", values)) from error
+            except SettingsError as error:
+                raise ConfigurationError(f"A setting in the environment cannot be read: {error}") from error
+
+    @field_validator("critical_tools", mode="before")
+    @classmethod
+    def _split_list(cls, value: object) -> object:
+        """Environment variables give a list as JSON or with commas."""
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            return json.loads(value)
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic-settings passes them by name)
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then environment variables, then the TOML file named in the class's configuration."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        """Arguments, then environment variables; `load` puts a file's values below both."""
+        return init_settings, env_settings
 
     @classmethod
     def load(cls, path: str | Path | None = None, **values: Any) -> Settings:
@@ -130,4 +186,121 @@ class Settings(BaseSettings):
         Raises:
             ConfigurationError: The file cannot be read, a value is out of range, or a name is unknown.
         """
-        raise NotImplementedError
+        _warn_of_unknown_variables()
+        if path is None:
+            return cls(**values)
+        from_file = {
+            name: value
+            for name, value in _read(Path(path)).items()
+            if name not in values and not _variable_set(name)
+        }
+        try:
+            return cls(**from_file, **values)
+        except ConfigurationError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            details = error.__cause__.errors()
+            raise ConfigurationError(
+                _message(details, f"file {path}", from_file, values)
+            ) from error.__cause__
+
+    @classmethod
+    def describe(cls) -> list[SettingRow]:
+        """Return name, default, allowed values and meaning of every setting, in order."""
+        return [
+            SettingRow(
+                name, _as_toml(field.default), _allowed(field), " ".join((field.description or "").split())
+            )
+            for name, field in cls.model_fields.items()
+        ]
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"Cannot read the settings file {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The settings file {path} is not valid TOML: {error}") from error
+    own = tables.get(_TABLE, tables)
+    if not isinstance(own, dict):
+        raise ConfigurationError(f"{path}: `{_TABLE}` must be a table, written [{_TABLE}].")
+    return own
+
+
+def _variables() -> Iterator[tuple[str, str]]:
+    """Yield the names of environment variables with our prefix and of the settings that they name."""
+    for variable in os.environ:
+        if variable.upper().startswith(ENV_PREFIX) and os.environ[variable]:
+            yield variable, variable[len(ENV_PREFIX) :].lower()
+
+
+def _variable_set(name: str) -> str:
+    """Return the environment variable that sets a setting; empty where none does."""
+    return next((variable for variable, setting in _variables() if setting == name), "")
+
+
+def _warn_of_unknown_variables() -> None:
+    """Only warn: a variable with our prefix may belong to somebody else."""
+    for variable, name in _variables():
+        if name not in Settings.model_fields:
+            logger.warning("The environment variable %s sets nothing.%s", variable, _nearest(name))
+
+
+def _message(details: list[ErrorDetails], source: str, *given: Mapping[str, Any]) -> str:
+    """Say which settings are wrong, what was given, where, and what is allowed.
+
+    Args:
+        details: What pydantic found.
+        source: Where the first of `given` comes from; a second one are arguments.
+        given: Values by name.
+    """
+    lines = []
+    for detail in details:
+        name = str(detail["loc"][0]) if detail["loc"] else ""
+        origin = source if name in given[0] else "argument"
+        if not any(name in values for values in given):
+            origin = f"environment variable {_variable_set(name) or ENV_PREFIX + name.upper()}"
+        field = Settings.model_fields.get(name)
+        if field is None:
+            lines.append(f"Unknown setting `{name}` ({origin}).{_nearest(name)}")
+        else:
+            lines.append(
+                f"Setting `{name}` cannot be {detail['input']!r} ({origin}): "
+                f"allowed is {_allowed(field)}; the default is {_as_toml(field.default)}."
+            )
+    return "\n".join(lines)
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name, Settings.model_fields, n=1)
+    return f" Did you mean `{close[0]}`?" if close else " See `Settings.describe()` for all names."
+
+
+def _as_toml(value: object) -> str:
+    if value is None:
+        return "none"
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _allowed(field: FieldInfo) -> str:
+    """Say in words which values a setting takes."""
+    options = get_args(field.annotation)
+    if get_origin(field.annotation) is Literal:
+        return " or ".join(f'"{option}"' for option in options)
+    if field.annotation is bool:
+        return "true or false"
+    if get_origin(field.annotation) is tuple:
+        return "a list of strings"
+    suffix = ", or none" if type(None) in options else ""
+    if Path in options:
+        return f"a path{suffix}"
+    bounds = {
+        word: bound
+        for limit in field.metadata
+        for word in ("ge", "gt", "le", "lt")
+        if (bound := getattr(limit, word, None)) is not None
+    }
+    low = f"above {bounds['gt']:,}, up" if "gt" in bounds else f"{bounds['ge']:,}"
+    kind = "a whole number" if field.annotation is int else "a number"
+    return f"{kind}, {low} to {bounds['le']:,}{suffix}"

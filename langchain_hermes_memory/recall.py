@@ -1,0 +1,329 @@
+"""Recall: finds candidates by meaning, words, action and target, fuses them, weighs them within bounds and selects.
+
+The score of a memory is `relevance * product(factors)`.
+
+Relevance adds up, in units in which 0 is noise and 1 a typical match for the embedding model in use:
+
+- meaning: `(cosine - floor) / (high - floor)`, both calibrated for the model;
+- words: `words_weight * bm25 / (bm25 + words_saturation)`, which keeps one-language word matches from drowning
+  matches across languages, as rank fusion does;
+- action, target, tool: bonuses where the planned call, a target or the tool are the same.
+
+Factors stay close to 1, so that they reorder memories of like relevance and never lift an irrelevant one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from langchain_hermes_memory.action import TargetRelation, command_text, read_action, read_targets, target_relation
+from langchain_hermes_memory.embeddings import Calibration
+from langchain_hermes_memory.index import VectorIndex
+from langchain_hermes_memory.ledger import Ledger
+from langchain_hermes_memory.record import (
+    Action,
+    Category,
+    Factor,
+    Hit,
+    Lifecycle,
+    Memory,
+    Namespace,
+    RecallFilter,
+    RecordType,
+    Status,
+    Target,
+)
+from langchain_hermes_memory.score import SpeechActs
+from langchain_hermes_memory.settings import Settings
+from langchain_hermes_memory.words import terms
+
+logger = logging.getLogger(__name__)
+
+MOST_LIKE_ACTION = 2
+"""Failures of one and the same action that are shown beside each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What is asked of the memory."""
+
+    text: str
+    namespace: Namespace
+    at: datetime
+    session_id: str = "default"
+    tool: str = ""
+    tool_input: str | Mapping[str, Any] = ""
+    k: int | None = None
+    filters: RecallFilter = field(default_factory=RecallFilter)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What was found: the hits that are shown, best first, and those that are not, each with the reason."""
+
+    hits: list[Hit]
+    dropped: list[Hit]
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A query with what was read from it."""
+
+    query: Query
+    action: Action | None
+    targets: tuple[Target, ...]
+    words: list[str]
+
+
+class Recaller:
+    """Searches one ledger and its index.
+
+    Args:
+        ledger: The records.
+        index: Their vectors.
+        settings: Weights, sizes and filters.
+        calibration: The similarity range of the embedding model; called when first needed.
+    """
+
+    def __init__(
+        self, ledger: Ledger, index: VectorIndex, settings: Settings, calibration: Callable[[], Calibration]
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._settings = settings
+        self._calibration = calibration
+        self._acts = SpeechActs()
+
+    def search(self, query: Query) -> Recalled:
+        """Return the memories that help with a query."""
+        floor = self._floor()
+        if not query.tool_input and (not query.text.strip() or self._acts.read(query.text) == "greeting"):
+            return Recalled([], [], floor)
+        asked = self._read(query)
+        signals = self._candidates(asked)
+        memories = {memory.number: memory for memory in self._memories(query, signals)}
+        self._add_resolvers(query, memories, signals)
+        hits = [self._weigh(asked, memory, signals[number]) for number, memory in memories.items()]
+        hits = [replace(hit, dropped=self._why_out(query, hit, floor)) for hit in hits]
+        kept = sorted((hit for hit in hits if not hit.dropped), key=_best_first)
+        kept = _resolver_first(kept)
+        if query.filters.safety_critical and not query.filters.want_failures:
+            kept = _safe_first(kept)
+        shown, rest = self._select(kept, query.k or self._settings.k)
+        dropped = sorted((hit for hit in hits if hit.dropped), key=_best_first)
+        return Recalled(shown, rest + dropped, floor)
+
+    def _floor(self) -> float:
+        configured = self._settings.min_relevance
+        return DEFAULT_FLOOR if configured is None else configured
+
+    def _read(self, query: Query) -> _Asked:
+        action = read_action(query.tool, query.tool_input) if query.tool_input else None
+        named = {target.value: target for target in (*(action.targets if action else ()), *read_targets(query.text))}
+        command = command_text(query.tool_input) if query.tool_input else ""
+        return _Asked(query, action, tuple(named.values()), terms(f"{query.text} {command}"))
+
+    # ------------------------------------------------------------------ candidates
+
+    def _candidates(self, asked: _Asked) -> dict[int, dict[str, float]]:
+        """Return the signals of every candidate by its number."""
+        query, settings = asked.query, self._settings
+        found: dict[int, dict[str, float]] = {}
+        in_session = set(self._ledger.session_numbers(query.namespace, query.session_id, settings.working_records))
+        saturation = settings.words_saturation
+        for number, bm25 in self._ledger.search_words(
+            query.namespace, asked.words, settings.fetch_k, also=in_session
+        ):
+            found.setdefault(number, {})["words"] = settings.words_weight * bm25 / (bm25 + saturation)
+        if asked.action is not None:
+            for number in self._ledger.by_action(query.namespace, asked.action.key):
+                found.setdefault(number, {})
+        if asked.targets:
+            values = [target.value for target in asked.targets]
+            for number in self._ledger.by_targets(query.namespace, values, settings.fetch_k):
+                found.setdefault(number, {})
+        self._add_meaning(asked, found)
+        return found
+
+    def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]]) -> None:
+        """Search the index; without it (a failing embedder, a damaged index) words and actions still serve."""
+        query = asked.query
+        try:
+            calibration = self._calibration()
+            command = command_text(query.tool_input) if query.tool_input else ""
+            vector = self._index.embed_query(" ".join(filter(None, (query.text, command))))
+            cosines = dict(self._index.search(query.namespace, vector, self._settings.fetch_k))
+            missing = [number for number in found if number not in cosines]
+            cosines.update(self._index.similarities(query.namespace, vector, missing))
+        except Exception:  # embedders are foreign code; a recall by words beats none
+            logger.warning("The index cannot be searched; recall goes by words alone", exc_info=True)
+            return
+        for number, cosine in cosines.items():
+            found.setdefault(number, {})["meaning"] = calibration.normalize(cosine)
+
+    def _memories(self, query: Query, signals: Mapping[int, object]) -> list[Memory]:
+        return self._ledger.memories(
+            query.namespace,
+            list(signals),
+            at=query.at,
+            window=timedelta(days=self._settings.frequency_window_days),
+            recurring_after=self._settings.recurring_after,
+        )
+
+    def _add_resolvers(
+        self, query: Query, memories: dict[int, Memory], signals: dict[int, dict[str, float]]
+    ) -> None:
+        """A resolved failure brings the success that resolved it: the one is misleading without the other."""
+        missing = {
+            memory.resolved_by: signals[number]
+            for number, memory in memories.items()
+            if memory.resolved_by is not None and memory.resolved_by not in memories
+        }
+        signals.update({number: {**found} for number, found in missing.items()})
+        memories.update({memory.number: memory for memory in self._memories(query, missing)})
+
+    # ------------------------------------------------------------------ weighing
+
+    def _weigh(self, asked: _Asked, memory: Memory, found: Mapping[str, float]) -> Hit:
+        signals = {**found, **self._matches(asked, memory)}
+        relevance = sum(signals.values())
+        factors = tuple(factor for factor in self._factors(asked, memory) if factor.value != 1)
+        score = relevance
+        for factor in factors:
+            score *= factor.value
+        return Hit(memory=memory, score=score, relevance=relevance, signals=signals, factors=factors)
+
+    def _matches(self, asked: _Asked, memory: Memory) -> dict[str, float]:
+        """Bonuses for what is known to be the same."""
+        bonuses: dict[str, float] = {}
+        action = memory.record.action
+        if asked.action is not None and action.key == asked.action.key:
+            bonuses["action"] = ACTION_BONUS
+        elif asked.action is not None and action.family == asked.action.family:
+            bonuses["family"] = FAMILY_BONUS
+        if asked.query.tool and memory.record.tool_name == asked.query.tool:
+            bonuses["tool"] = TOOL_BONUS
+        relations = _relations(asked.targets, action.targets)
+        if TargetRelation.SAME in relations:
+            bonuses["target"] = TARGET_BONUS
+        elif relations & {TargetRelation.INSIDE, TargetRelation.CONTAINS}:
+            bonuses["target"] = TARGET_BONUS / 2
+        return bonuses
+
+    def _factors(self, asked: _Asked, memory: Memory) -> Iterable[Factor]:
+        settings, record = self._settings, memory.record
+        result = record.execution_result
+        yield from self._outcome_factors(asked.query, memory)
+        relations = _relations(asked.targets, record.action.targets)
+        if relations and not relations & _NEAR:
+            yield Factor(name="other_target", value=settings.other_target_weight)
+        if set(asked.query.filters.tags) & set(record.tags):
+            yield Factor(name="tag", value=settings.tag_weight)
+        span = settings.importance_weight
+        yield Factor(
+            name="importance",
+            value=1 + span * (record.importance_score - 50) / 50,
+            detail=str(record.importance_score),
+        )
+        if not (record.pinned or result.category is Category.BLOCKED):
+            days = max(0.0, (asked.query.at - memory.occurrences.last_seen).total_seconds() / 86_400)
+            fresh = 0.5 ** (days / settings.half_life_days)
+            yield Factor(name="age", value=1 - settings.age_weight * (1 - fresh), detail=f"{days:.0f} d")
+        if memory.feedback:
+            yield Factor(name="feedback", value=max(0.7, min(1.3, 1 + 0.1 * memory.feedback)))
+
+    def _outcome_factors(self, query: Query, memory: Memory) -> Iterable[Factor]:
+        settings, record = self._settings, memory.record
+        if record.type is not RecordType.TOOL:
+            return
+        if record.execution_result.status is Status.SUCCESS:
+            yield Factor(name="success", value=settings.success_weight)
+            if "efficient" in record.tags:
+                yield Factor(name="efficient", value=settings.efficient_weight)
+            return
+        if query.filters.want_failures:
+            yield Factor(name="failures_wanted", value=settings.recurring_weight)
+        if memory.lifecycle is Lifecycle.RESOLVED:
+            yield Factor(name="resolved", value=settings.resolved_weight)
+        elif memory.lifecycle is Lifecycle.RECURRING:
+            yield Factor(name="recurring", value=settings.recurring_weight)
+        elif record.execution_result.transient:
+            yield Factor(name="transient", value=settings.transient_weight)
+
+    # ------------------------------------------------------------------ filters and selection
+
+    def _why_out(self, query: Query, hit: Hit, floor: float) -> str:
+        """Return the id of the filter that keeps a hit out, or an empty string."""
+        memory, record, settings = hit.memory, hit.memory.record, self._settings
+        if memory.obsolete:
+            return "obsolete"
+        if not query.filters.admits(memory):
+            return "filter"
+        age = query.at - memory.occurrences.last_seen
+        if age < timedelta(0):
+            return "future"
+        old = age > timedelta(days=settings.max_age_days)
+        if old and record.importance_score < settings.aged_importance and not record.pinned:
+            return "age"
+        if hit.relevance < floor:
+            return "relevance"
+        return ""
+
+    def _select(self, ranked: Sequence[Hit], k: int) -> tuple[list[Hit], list[Hit]]:
+        """Take the best `k`, few of each action, so that one loud action does not fill the block."""
+        shown: list[Hit] = []
+        rest: list[Hit] = []
+        failures: dict[str, int] = {}
+        for hit in ranked:
+            key = hit.memory.record.action.key
+            repeated = hit.memory.record.failed and failures.get(key, 0) >= MOST_LIKE_ACTION
+            if repeated or len(shown) >= k:
+                rest.append(replace(hit, dropped="repetitive" if repeated else "rank"))
+                continue
+            failures[key] = failures.get(key, 0) + hit.memory.record.failed
+            shown.append(hit)
+        return shown, rest
+
+
+DEFAULT_FLOOR = 0.45
+"""Relevance under which a memory does not help; in calibrated units, hence for any embedding model."""
+ACTION_BONUS = 1.0
+FAMILY_BONUS = 0.2
+TOOL_BONUS = 0.1
+TARGET_BONUS = 0.6
+
+_NEAR = {TargetRelation.SAME, TargetRelation.INSIDE, TargetRelation.CONTAINS}
+
+
+def _relations(asked: Sequence[Target], found: Sequence[Target]) -> set[TargetRelation]:
+    return {target_relation(a, b) for a in asked for b in found if a.kind is b.kind}
+
+
+def _best_first(hit: Hit) -> tuple[float, float]:
+    return -hit.score, -hit.memory.occurrences.last_seen.timestamp()
+
+
+def _resolver_first(ranked: list[Hit]) -> list[Hit]:
+    """Put each resolved failure right behind the success that resolved it, wherever it stood before it."""
+    place = {hit.memory.number: position for position, hit in enumerate(ranked)}
+
+    def order(hit: Hit) -> tuple[int, bool, int]:
+        position = place[hit.memory.number]
+        resolver = place.get(hit.memory.resolved_by or -1, -1)
+        return max(position, resolver), resolver > position, position
+
+    return sorted(ranked, key=order)
+
+
+def _safe_first(ranked: list[Hit]) -> list[Hit]:
+    """For a safety-critical task: proven ways first, failed dangerous attempts last."""
+    return sorted(ranked, key=lambda hit: hit.memory.record.failed and _risky(hit.memory))
+
+
+def _risky(memory: Memory) -> bool:
+    return memory.record.action.dangerous or memory.record.execution_result.category is Category.BLOCKED
