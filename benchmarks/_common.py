@@ -25,7 +25,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def print_last_line(figures: Mapping[str, Any]) -> None:
     """Print the figures as one line of JSON, floats to four places."""
-    print(json.dumps(_rounded(figures), ensure_ascii=False))  # noqa: T201 - a benchmark prints
+    print(json.dumps(_rounded(figures), ensure_ascii=False))
 
 
 def _rounded(value: Any) -> Any:

@@ -58,7 +58,9 @@ def metrics(rows: list[tuple[dict[str, Any], Prediction]]) -> dict[str, Any]:
         if any(item["status"] == status for item, _ in rows)
     }
     present = [c.value for c in Category if any(item["category"] == c.value for item, _ in rows)]
-    f1 = {name: _f1((item["category"] == name, p.category == name) for item, p in rows)[2] for name in present}
+    f1 = {
+        name: _f1((item["category"] == name, p.category == name) for item, p in rows)[2] for name in present
+    }
     decided = [(bool(item["transient"]), p.transient) for item, p in rows if item["transient"] is not None]
     precision, found, _ = _f1((bool(item["dangerous"]), p.dangerous) for item, p in rows)
     return {
@@ -89,7 +91,9 @@ def tool_log(path: Path, reader: OutcomeReader, *, verbose: bool) -> dict[str, A
         masked.append(hidden)
         if verbose and said != bool(item["failed"]):
             why = " < ".join(f"{seen.source}:{seen.rule} {seen.quote!r}" for seen in outcome.evidence[:2])
-            print(f"{'missed' if item['failed'] else 'extra '} {item['id']} {item['input'][:100]!r}\n    {why}")
+            print(
+                f"{'missed' if item['failed'] else 'extra '} {item['id']} {item['input'][:100]!r}\n    {why}"
+            )
     precision, recall, _ = _f1(pairs)
     bare, _, _ = _f1(pair for pair, hidden in zip(pairs, masked, strict=True) if not hidden)
     return {
@@ -125,7 +129,9 @@ def _f1(pairs: Iterable[tuple[bool, bool]]) -> tuple[float, float, float]:
 
 def _print_table(name: str, figures: dict[str, Any]) -> None:
     shown = " ".join(
-        f"{key}={value:.3f}" for key, value in figures.items() if isinstance(value, float) and value is not None
+        f"{key}={value:.3f}"
+        for key, value in figures.items()
+        if isinstance(value, float) and value is not None
     )
     print(f"{name:8s} n={figures['n']:4d} {shown}")
 
@@ -148,16 +154,26 @@ def _print_errors(rows: list[tuple[dict[str, Any], Prediction]]) -> None:
 def main() -> None:
     """Run the benchmark."""
     options = parser("Measure the outcome reader on labelled tool outputs.")
-    options.add_argument("--toolmem", type=Path, help="records of real tool calls with a `failed` flag (JSON lines)")
-    options.add_argument("--verbose", action="store_true", help="print F1 by category and what differs in --toolmem")
-    options.add_argument("--errors", action="store_true", help="print every item that was read otherwise than labelled")
+    options.add_argument(
+        "--toolmem", type=Path, help="records of real tool calls with a `failed` flag (JSON lines)"
+    )
+    options.add_argument(
+        "--verbose", action="store_true", help="print F1 by category and what differs in --toolmem"
+    )
+    options.add_argument(
+        "--errors", action="store_true", help="print every item that was read otherwise than labelled"
+    )
     arguments = options.parse_args()
     reader = OutcomeReader()
     reader.read(tool="bash", command="true", output="warm")
     result: dict[str, Any] = {}
     if arguments.data:
         rows = [(item, predict(reader, item)) for item in read_lines(arguments.data)]
-        subsets = {name: metrics([row for row in rows if choose(row[0])]) for name, choose in SUBSETS.items() if any(choose(row[0]) for row in rows)}
+        subsets = {
+            name: metrics([row for row in rows if choose(row[0])])
+            for name, choose in SUBSETS.items()
+            if any(choose(row[0]) for row in rows)
+        }
         confusion = Counter((item["status"], p.status) for item, p in rows)
         result = {key: value for key, value in subsets["all"].items() if key != "failed_recall"}
         for name in ("zh", "hard"):

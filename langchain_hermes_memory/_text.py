@@ -43,7 +43,9 @@ def texts(lang: Lang) -> Mapping[str, str]:
     except tomllib.TOMLDecodeError as error:
         msg = f"{name} is not valid TOML: {error}"
         raise RuleError(msg) from error
-    return {f"{section}.{key}": value for section, entries in tables.items() for key, value in entries.items()}
+    return {
+        f"{section}.{key}": value for section, entries in tables.items() for key, value in entries.items()
+    }
 
 
 def say(lang: Lang, key: str, **values: object) -> str:
@@ -88,7 +90,9 @@ def shorten_middle(text: str, limit: int) -> str:
     return text[: _token_start(text, head)].rstrip() + mark + text[tail_start:].lstrip()
 
 
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+")
+_UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+"
+)
 _JOINED = re.compile(r"[A-Za-z0-9_./\\:@~%#?&=+$*\-]")
 _LONGEST_TOKEN = 400
 

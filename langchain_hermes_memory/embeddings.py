@@ -101,12 +101,12 @@ class Calibration:
     """Similarity that a query and a memory of the same matter typically have."""
 
     def normalize(self, cosine: float) -> float:
-        """Map a cosine to 0 (noise) to 1 (a typical match or better), whatever the model.
+        """Map a cosine to 0 (noise), 1 (a typical match) or more (a close one), whatever the model.
 
-        Linear between `floor` and `high`; monotone; a cosine that is no number counts as noise.
+        Linear from `floor` on, through 1 at `high`; monotone; a cosine that is no number counts as noise.
         """
         share = (cosine - self.floor) / max(self.high - self.floor, _LEAST_RANGE)
-        return min(max(share, 0.0), 1.0) if share == share else 0.0  # noqa: PLR0124  (NaN is unlike itself)
+        return max(share, 0.0) if share == share else 0.0  # noqa: PLR0124  (NaN is unlike itself)
 
 
 class _Probe(BaseModel):

@@ -98,9 +98,14 @@ class Encoder:
         outcome = self._weigh_repetition(outcome, history)
         raw_output = str(call.error) if call.error is not None else text_of(call.output)
         command, output, intent, detail = self._clean(
-            command_text(tool_input), shorten_middle(raw_output, 4 * self._settings.max_output_chars), call.intent, outcome.error_detail
+            command_text(tool_input),
+            shorten_middle(raw_output, 4 * self._settings.max_output_chars),
+            call.intent,
+            outcome.error_detail,
         )
-        outcome = outcome.model_copy(update={"error_detail": detail, "evidence": self._clean_evidence(outcome)})
+        outcome = outcome.model_copy(
+            update={"error_detail": detail, "evidence": self._clean_evidence(outcome)}
+        )
         intent = shorten(one_line(intent), self._settings.max_intent_chars)
         lang = detect_lang(intent or command)
         started = call.started_at
@@ -133,7 +138,9 @@ class Encoder:
         )
         record = record.model_copy(update={"description": self._describe(record)})
         fold_key = _digest(action.key, outcome.status, outcome.category or "", outcome.error_code)
-        return self._score(record, ScoreInput(record=record, history=history, rejected=call.rejected), fold_key)
+        return self._score(
+            record, ScoreInput(record=record, history=history, rejected=call.rejected), fold_key
+        )
 
     def encode_turn(self, turn: Turn) -> Encoded:
         """Encode one exchange between user and agent."""
@@ -144,7 +151,9 @@ class Encoder:
             answer=assistant,
             at=turn.at,
             namespace=turn.namespace,
-            context=Context(session_id=turn.session_id, run_id=turn.run_id, environment=self._environment(turn.at)),
+            context=Context(
+                session_id=turn.session_id, run_id=turn.run_id, environment=self._environment(turn.at)
+            ),
         )
 
     def encode_note(
@@ -189,7 +198,9 @@ class Encoder:
             ),
             importance_score=0,
             tags=tuple(dict.fromkeys(filter(None, (kind.value, act, *tags)))),
-            description=shorten(one_line(f"{words} — {answer}" if answer else words), self._settings.max_description_chars),
+            description=shorten(
+                one_line(f"{words} — {answer}" if answer else words), self._settings.max_description_chars
+            ),
             lang=lang,
             untrusted=False,
             rules_version=self._rules_version,
@@ -209,7 +220,9 @@ class Encoder:
 
     def _weigh_repetition(self, outcome: Outcome, history: History) -> Outcome:
         """An accident that keeps coming back is none: it is no longer called transient."""
-        recurring = history.failures + 1 >= self._settings.recurring_after and not history.successes_since_failure
+        recurring = (
+            history.failures + 1 >= self._settings.recurring_after and not history.successes_since_failure
+        )
         if outcome.transient and recurring:
             return outcome.model_copy(update={"transient": None})
         return outcome
@@ -240,12 +253,17 @@ class Encoder:
     def _clean_value(self, value: str | Mapping[str, Any]) -> Any:
         if not self._redactor:
             return value
-        return self._redactor.redact(value) if isinstance(value, str) else self._redactor.redact_value(dict(value))
+        return (
+            self._redactor.redact(value)
+            if isinstance(value, str)
+            else self._redactor.redact_value(dict(value))
+        )
 
     def _clean_evidence(self, outcome: Outcome) -> tuple[Any, ...]:
         quotes = self._clean(*(piece.quote for piece in outcome.evidence))
         return tuple(
-            piece.model_copy(update={"quote": quote}) for piece, quote in zip(outcome.evidence, quotes, strict=True)
+            piece.model_copy(update={"quote": quote})
+            for piece, quote in zip(outcome.evidence, quotes, strict=True)
         )
 
 

@@ -33,7 +33,7 @@ from langchain_hermes_memory.record import Namespace
 
 if TYPE_CHECKING:
     from chromadb import Collection
-    from chromadb.api import ClientAPI
+    from chromadb.api import ClientAPI as ChromaClient
     from chromadb.api.client import Client
     from chromadb.config import Settings
     from langchain_chroma import Chroma
@@ -159,7 +159,7 @@ class VectorIndex:
         embeddings: Embeddings,
         *,
         fingerprints: KeyValues,
-        client: ClientAPI | None = None,
+        client: ChromaClient | None = None,
         max_chars: int = MAX_CHARS,
     ) -> None:
         self._folder = folder
@@ -167,7 +167,7 @@ class VectorIndex:
         self._checked = _Checked(embeddings, self, max_chars)
         self._fingerprints = fingerprints
         self._given_client = client
-        self._client: ClientAPI | None = client
+        self._client: ChromaClient | None = client
         # In-memory clients of a process share their collections.
         self._salt = secrets.token_hex(8) if folder is None and client is None else ""
         self._open: dict[Namespace, _Open] = {}
@@ -317,7 +317,7 @@ class VectorIndex:
     # ------------------------------------------------------------------ Chroma
 
     @contextlib.contextmanager
-    def _chroma(self) -> Iterator[ClientAPI]:
+    def _chroma(self) -> Iterator[ChromaClient]:
         """Give the client, opened on first use; what fails inside becomes an error of ours."""
         try:
             yield self._connected()
@@ -331,7 +331,7 @@ class VectorIndex:
                 raise self._named(error) from error
             raise
 
-    def _connected(self) -> ClientAPI:
+    def _connected(self) -> ChromaClient:
         with self._lock:
             if self._closed:
                 msg = "The memory is closed. Open it again to go on."
@@ -410,7 +410,7 @@ class VectorIndex:
         return IndexDamagedError(msg)
 
 
-def _persistent_client(path: str, settings: Settings) -> ClientAPI:
+def _persistent_client(path: str, settings: Settings) -> ChromaClient:
     import chromadb  # noqa: PLC0415
     from chromadb.api.shared_system_client import SharedSystemClient  # noqa: PLC0415
 

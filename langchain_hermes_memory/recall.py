@@ -1,12 +1,12 @@
-"""Recall: finds candidates by meaning, words, action and target, fuses them, weighs them within bounds and selects.
+"""Recall: finds candidates by meaning, words, action and target, fuses, weighs and selects them.
 
 The score of a memory is `relevance * product(factors)`.
 
-Relevance adds up, in units in which 0 is noise and 1 a typical match for the embedding model in use:
+Relevance adds up, in units in which 0 is noise and 1 a typical match for the embedding model:
 
-- meaning: `(cosine - floor) / (high - floor)`, both calibrated for the model;
-- words: `words_weight * bm25 / (bm25 + words_saturation)`, which keeps one-language word matches from drowning
-  matches across languages, as rank fusion does;
+- meaning: `(cosine - floor) / (high - floor)`, at least 0, both calibrated for the model;
+- words: `words_weight * bm25 / (bm25 + words_saturation)`, which keeps word matches in one language from
+  drowning matches across languages, as rank fusion does;
 - action, target, tool: bonuses where the planned call, a target or the tool are the same.
 
 Factors stay close to 1, so that they reorder memories of like relevance and never lift an irrelevant one.
@@ -20,9 +20,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from langchain_hermes_memory.action import TargetRelation, command_text, read_action, read_targets, target_relation
-from langchain_hermes_memory.embeddings import Calibration
-from langchain_hermes_memory.index import VectorIndex
+from langchain_hermes_memory.action import (
+    TargetRelation,
+    command_text,
+    read_action,
+    read_targets,
+    target_relation,
+)
+from langchain_hermes_memory.caveats import NEAR, is_about_others
 from langchain_hermes_memory.ledger import Ledger
 from langchain_hermes_memory.record import (
     Action,
@@ -42,6 +47,10 @@ from langchain_hermes_memory.settings import Settings
 from langchain_hermes_memory.words import terms
 
 logger = logging.getLogger(__name__)
+
+Similar = Callable[[Namespace, str, int, Iterable[int]], Mapping[int, float]]
+"""Finds memories by meaning: of a namespace, near a text, at most so many, and the given numbers besides;
+returns calibrated similarities (0 is noise, 1 a typical match) by number."""
 
 MOST_LIKE_ACTION = 2
 """Failures of one and the same action that are shown beside each other."""
@@ -67,7 +76,8 @@ class Recalled:
 
     hits: list[Hit]
     dropped: list[Hit]
-    floor: float
+    targets: tuple[Target, ...] = ()
+    """What the request or the planned call names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,46 +95,40 @@ class Recaller:
 
     Args:
         ledger: The records.
-        index: Their vectors.
+        similar: Finds them by meaning; where it raises, words and actions still serve.
         settings: Weights, sizes and filters.
-        calibration: The similarity range of the embedding model; called when first needed.
     """
 
-    def __init__(
-        self, ledger: Ledger, index: VectorIndex, settings: Settings, calibration: Callable[[], Calibration]
-    ) -> None:
+    def __init__(self, ledger: Ledger, similar: Similar, settings: Settings) -> None:
         self._ledger = ledger
-        self._index = index
+        self._similar = similar
         self._settings = settings
-        self._calibration = calibration
         self._acts = SpeechActs()
 
     def search(self, query: Query) -> Recalled:
         """Return the memories that help with a query."""
-        floor = self._floor()
         if not query.tool_input and (not query.text.strip() or self._acts.read(query.text) == "greeting"):
-            return Recalled([], [], floor)
+            return Recalled([], [])
         asked = self._read(query)
         signals = self._candidates(asked)
         memories = {memory.number: memory for memory in self._memories(query, signals)}
         self._add_resolvers(query, memories, signals)
         hits = [self._weigh(asked, memory, signals[number]) for number, memory in memories.items()]
-        hits = [replace(hit, dropped=self._why_out(query, hit, floor)) for hit in hits]
+        hits = [replace(hit, dropped=self._why_out(query, hit)) for hit in hits]
         kept = sorted((hit for hit in hits if not hit.dropped), key=_best_first)
         kept = _resolver_first(kept)
         if query.filters.safety_critical and not query.filters.want_failures:
             kept = _safe_first(kept)
         shown, rest = self._select(kept, query.k or self._settings.k)
         dropped = sorted((hit for hit in hits if hit.dropped), key=_best_first)
-        return Recalled(shown, rest + dropped, floor)
-
-    def _floor(self) -> float:
-        configured = self._settings.min_relevance
-        return DEFAULT_FLOOR if configured is None else configured
+        return Recalled(shown, rest + dropped, asked.targets)
 
     def _read(self, query: Query) -> _Asked:
         action = read_action(query.tool, query.tool_input) if query.tool_input else None
-        named = {target.value: target for target in (*(action.targets if action else ()), *read_targets(query.text))}
+        named = {
+            target.value: target
+            for target in (*(action.targets if action else ()), *read_targets(query.text))
+        }
         command = command_text(query.tool_input) if query.tool_input else ""
         return _Asked(query, action, tuple(named.values()), terms(f"{query.text} {command}"))
 
@@ -134,7 +138,9 @@ class Recaller:
         """Return the signals of every candidate by its number."""
         query, settings = asked.query, self._settings
         found: dict[int, dict[str, float]] = {}
-        in_session = set(self._ledger.session_numbers(query.namespace, query.session_id, settings.working_records))
+        in_session = set(
+            self._ledger.session_numbers(query.namespace, query.session_id, settings.working_records)
+        )
         saturation = settings.words_saturation
         for number, bm25 in self._ledger.search_words(
             query.namespace, asked.words, settings.fetch_k, also=in_session
@@ -151,20 +157,17 @@ class Recaller:
         return found
 
     def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]]) -> None:
-        """Search the index; without it (a failing embedder, a damaged index) words and actions still serve."""
+        """Search the index; without it (a failing embedder, a damaged index) words still serve."""
         query = asked.query
+        command = command_text(query.tool_input) if query.tool_input else ""
+        text = " ".join(filter(None, (query.text, command)))
         try:
-            calibration = self._calibration()
-            command = command_text(query.tool_input) if query.tool_input else ""
-            vector = self._index.embed_query(" ".join(filter(None, (query.text, command))))
-            cosines = dict(self._index.search(query.namespace, vector, self._settings.fetch_k))
-            missing = [number for number in found if number not in cosines]
-            cosines.update(self._index.similarities(query.namespace, vector, missing))
+            similar = self._similar(query.namespace, text, self._settings.fetch_k, list(found))
         except Exception:  # embedders are foreign code; a recall by words beats none
             logger.warning("The index cannot be searched; recall goes by words alone", exc_info=True)
             return
-        for number, cosine in cosines.items():
-            found.setdefault(number, {})["meaning"] = calibration.normalize(cosine)
+        for number, similarity in similar.items():
+            found.setdefault(number, {})["meaning"] = similarity
 
     def _memories(self, query: Query, signals: Mapping[int, object]) -> list[Memory]:
         return self._ledger.memories(
@@ -178,7 +181,7 @@ class Recaller:
     def _add_resolvers(
         self, query: Query, memories: dict[int, Memory], signals: dict[int, dict[str, float]]
     ) -> None:
-        """A resolved failure brings the success that resolved it: the one is misleading without the other."""
+        """A resolved failure brings the success that resolved it: alone it would mislead."""
         missing = {
             memory.resolved_by: signals[number]
             for number, memory in memories.items()
@@ -203,24 +206,23 @@ class Recaller:
         bonuses: dict[str, float] = {}
         action = memory.record.action
         if asked.action is not None and action.key == asked.action.key:
-            bonuses["action"] = ACTION_BONUS
+            bonuses["action"] = self._settings.action_bonus
         elif asked.action is not None and action.family == asked.action.family:
-            bonuses["family"] = FAMILY_BONUS
+            bonuses["family"] = self._settings.family_bonus
         if asked.query.tool and memory.record.tool_name == asked.query.tool:
-            bonuses["tool"] = TOOL_BONUS
+            bonuses["tool"] = self._settings.tool_bonus
         relations = _relations(asked.targets, action.targets)
         if TargetRelation.SAME in relations:
-            bonuses["target"] = TARGET_BONUS
-        elif relations & {TargetRelation.INSIDE, TargetRelation.CONTAINS}:
-            bonuses["target"] = TARGET_BONUS / 2
+            bonuses["target"] = self._settings.target_bonus
+        elif relations & NEAR:
+            bonuses["target"] = self._settings.target_bonus / 2
         return bonuses
 
     def _factors(self, asked: _Asked, memory: Memory) -> Iterable[Factor]:
         settings, record = self._settings, memory.record
         result = record.execution_result
         yield from self._outcome_factors(asked.query, memory)
-        relations = _relations(asked.targets, record.action.targets)
-        if relations and not relations & _NEAR:
+        if is_about_others(record.action, asked.targets):
             yield Factor(name="other_target", value=settings.other_target_weight)
         if set(asked.query.filters.tags) & set(record.tags):
             yield Factor(name="tag", value=settings.tag_weight)
@@ -257,7 +259,7 @@ class Recaller:
 
     # ------------------------------------------------------------------ filters and selection
 
-    def _why_out(self, query: Query, hit: Hit, floor: float) -> str:
+    def _why_out(self, query: Query, hit: Hit) -> str:
         """Return the id of the filter that keeps a hit out, or an empty string."""
         memory, record, settings = hit.memory, hit.memory.record, self._settings
         if memory.obsolete:
@@ -270,7 +272,7 @@ class Recaller:
         old = age > timedelta(days=settings.max_age_days)
         if old and record.importance_score < settings.aged_importance and not record.pinned:
             return "age"
-        if hit.relevance < floor:
+        if hit.relevance < settings.min_relevance:
             return "relevance"
         return ""
 
@@ -288,16 +290,6 @@ class Recaller:
             failures[key] = failures.get(key, 0) + hit.memory.record.failed
             shown.append(hit)
         return shown, rest
-
-
-DEFAULT_FLOOR = 0.45
-"""Relevance under which a memory does not help; in calibrated units, hence for any embedding model."""
-ACTION_BONUS = 1.0
-FAMILY_BONUS = 0.2
-TOOL_BONUS = 0.1
-TARGET_BONUS = 0.6
-
-_NEAR = {TargetRelation.SAME, TargetRelation.INSIDE, TargetRelation.CONTAINS}
 
 
 def _relations(asked: Sequence[Target], found: Sequence[Target]) -> set[TargetRelation]:

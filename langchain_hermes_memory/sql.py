@@ -31,8 +31,30 @@ _ANALYSED = re.compile(
 """`EXPLAIN ANALYZE` runs what it explains."""
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "TRUNCATE", "DESCRIBE", "USING"}
 _OBJECTS = set(
-    "TABLE DATABASE SCHEMA VIEW INDEX USER ROLE SEQUENCE TRIGGER FUNCTION PROCEDURE TABLESPACE TYPE EXTENSION "
-    "POLICY PUBLICATION SUBSCRIPTION KEYSPACE COLLECTION OWNED LOGIN DOMAIN".split()
+    [
+        "TABLE",
+        "DATABASE",
+        "SCHEMA",
+        "VIEW",
+        "INDEX",
+        "USER",
+        "ROLE",
+        "SEQUENCE",
+        "TRIGGER",
+        "FUNCTION",
+        "PROCEDURE",
+        "TABLESPACE",
+        "TYPE",
+        "EXTENSION",
+        "POLICY",
+        "PUBLICATION",
+        "SUBSCRIPTION",
+        "KEYSPACE",
+        "COLLECTION",
+        "OWNED",
+        "LOGIN",
+        "DOMAIN",
+    ]
 )
 _BETWEEN = {
     "IF",

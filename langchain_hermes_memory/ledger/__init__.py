@@ -17,6 +17,7 @@ from langchain_hermes_memory.ledger.fulltext import SqliteFullText
 from langchain_hermes_memory.ledger.read import Filters, Pending
 from langchain_hermes_memory.ledger.schema import index_key, memories, meta, namespaces, records
 from langchain_hermes_memory.record import Memory, Namespace, Record, RecordType, Status
+from langchain_hermes_memory.score import History
 
 __all__ = ["Filters", "Ledger", "Pending"]
 
@@ -257,6 +258,15 @@ class Ledger:
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
             return {} if where is None else read.status_counts(connection, where, action_key, since)
+
+    def history(self, namespace: Namespace, action_key: str, since: datetime) -> History:
+        """Return how an action went before: failures since a time, successes ever and since its last failure.
+
+        Refusals by a person or a policy, and cancellations, are no failures of the action.
+        """
+        with self._database.read() as connection:
+            where = self._namespace_id(connection, namespace)
+            return History() if where is None else read.history(connection, where, action_key, since)
 
     def by_session(
         self,

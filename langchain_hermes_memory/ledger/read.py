@@ -35,6 +35,7 @@ from langchain_hermes_memory.ledger.schema import (
     records,
 )
 from langchain_hermes_memory.record import (
+    Category,
     Lifecycle,
     Memory,
     Namespace,
@@ -43,6 +44,7 @@ from langchain_hermes_memory.record import (
     RecordType,
     Status,
 )
+from langchain_hermes_memory.score import History
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ _NUMBERS: BindParameter[int] = bindparam("numbers", expanding=True)
 # `+ 0` keeps SQLite from going through a whole namespace, or all records of a memory, for a few numbers.
 _BY_NUMBER = and_(memories.c.namespace_id + 0 == _NAMESPACE, memories.c.number.in_(_NUMBERS))
 _FAILED = (Status.FAILURE.value, Status.PARTIAL.value)
+_NOT_ITS_FAULT = (Category.BLOCKED.value, Category.CANCELLED.value)
 
 
 class Pending(NamedTuple):
@@ -242,6 +245,27 @@ def status_counts(
         .group_by(records.c.status)
     )
     return {Status(status): count for status, count in rows}
+
+
+def history(connection: Connection, namespace: int, action_key: str, since: datetime) -> History:
+    """Return how an action went before; a refusal or a cancellation is no failure of it."""
+    mine = and_(records.c.namespace_id == namespace, records.c.action_key == index_key(action_key))
+    failed = and_(records.c.status.in_(_FAILED), memories.c.category.not_in(_NOT_ITS_FAULT))
+    succeeded = records.c.status == Status.SUCCESS.value
+    of_memory = memories.c.number == records.c.memory
+    last_failure = (
+        select(func.max(records.c.at)).select_from(records.join(memories, of_memory)).where(mine, failed)
+    ).scalar_subquery()
+    row = connection.execute(
+        select(
+            func.count().filter(failed, records.c.at >= micros(since)),
+            func.count().filter(succeeded),
+            func.count().filter(succeeded, records.c.at > last_failure),
+        )
+        .select_from(records.join(memories, of_memory))
+        .where(mine)
+    ).one()
+    return History(failures=row[0], successes=row[1], successes_since_failure=row[2])
 
 
 def session_records(

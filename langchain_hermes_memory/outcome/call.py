@@ -113,7 +113,9 @@ class Call:
     @cached_property
     def own_lines(self) -> str:
         """Pattern of the lines that the programs of a payload command say themselves."""
-        names = "|".join(re.escape(name) for name in (*self.programs[:12], "bash", "sh", "zsh", "dash", "/bin/sh"))
+        names = "|".join(
+            re.escape(name) for name in (*self.programs[:12], "bash", "sh", "zsh", "dash", "/bin/sh")
+        )
         patterns = [rf"^(?:\[stderr\] ?)?(?:\S*/)?-?(?:{names})[:：]"]
         for part in self.speaking:
             patterns.extend(look.own for look in self._inspections(part) if look.own)
@@ -123,10 +125,14 @@ class Call:
     def is_lookup(self) -> bool:
         """Whether it asked for something specific, so that nothing found means not found."""
         if self.is_shell:
-            return any(compiled(p).search(part.text) for part in self.speaking for p in self.lists.lookup_commands)
+            return any(
+                compiled(p).search(part.text) for part in self.speaking for p in self.lists.lookup_commands
+            )
         if _named(self.tool, self.lists.listing_tools):
             return False
-        return self.is_key_query or (_named(self.tool, self.lists.lookup_tools) and bool(self.arguments or self.command))
+        return self.is_key_query or (
+            _named(self.tool, self.lists.lookup_tools) and bool(self.arguments or self.command)
+        )
 
     @cached_property
     def is_key_query(self) -> bool:
@@ -159,7 +165,9 @@ class Call:
             return len(loop[1].split())
         most = 0
         for part in self.speaking:
-            if part.program in self.lists.many_operands and not any(c in word for word in part.operands for c in "*?["):
+            if part.program in self.lists.many_operands and not any(
+                c in word for word in part.operands for c in "*?["
+            ):
                 most = max(most, len(part.operands) - self._fixed_operands(part))
         alike = [part.program for part in self.speaking if part.after != "||"]
         if len(alike) > 1 and len(set(alike)) == 1:
@@ -168,7 +176,9 @@ class Call:
 
     def _fixed_operands(self, part: Segment) -> int:
         """Count the operands that are no parts of the work: a destination, a mode, the value of an option."""
-        valued = part.program in ("head", "tail", "sort") and any(word in ("-n", "-c", "-k") for word in part.words)
+        valued = part.program in ("head", "tail", "sort") and any(
+            word in ("-n", "-c", "-k") for word in part.words
+        )
         leading = part.program in ("cp", "mv", "install", "ln", "scp", "chmod", "chown", "chgrp")
         return int(valued) + int(leading)
 
@@ -188,7 +198,8 @@ class Call:
     def _verb_of(self, part: Segment, verbs: tuple[str, ...]) -> bool:
         operands = [word.lower() for word in part.operands[:4]]
         return any(" ".join(operands[: verb.count(" ") + 1]) == verb for verb in verbs) or (
-            part.program in ("git", "kubectl", "docker", "gh", "aws") and any(verb in operands[:3] for verb in verbs if " " not in verb)
+            part.program in ("git", "kubectl", "docker", "gh", "aws")
+            and any(verb in operands[:3] for verb in verbs if " " not in verb)
         )
 
 
@@ -252,7 +263,9 @@ def _segments(command: str, wrappers: tuple[str, ...]) -> Iterator[Segment]:
 
 
 _OPERATORS = {";": ";", "&&": "&&", "||": "||", "|": "|", "|&": "|", "\x00": ";", "&": ";"}
-_SPLIT = re.compile(r"""('[^']*+'|"(?:[^"\\]|\\.)*+"|\\.)|(&&|\|\||\|&|(?<![>&0-9])&(?![>&0-9])|[;|\n])""", re.DOTALL)
+_SPLIT = re.compile(
+    r"""('[^']*+'|"(?:[^"\\]|\\.)*+"|\\.)|(&&|\|\||\|&|(?<![>&0-9])&(?![>&0-9])|[;|\n])""", re.DOTALL
+)
 
 
 def _spaced(command: str) -> str:
@@ -273,7 +286,9 @@ def _unwrap(words: list[str], wrappers: tuple[str, ...]) -> tuple[str, ...]:
             rest.pop(0)
         elif name in wrappers and len(rest) > 1:
             rest.pop(0)
-            while len(rest) > 1 and (rest[0].startswith("-") or re.fullmatch(r"\d+[smh]?", rest[0]) or _ASSIGNMENT.match(rest[0])):
+            while len(rest) > 1 and (
+                rest[0].startswith("-") or re.fullmatch(r"\d+[smh]?", rest[0]) or _ASSIGNMENT.match(rest[0])
+            ):
                 valued = _FLAG_WITH_VALUE.match(rest[0]) and rest[0] in ("-u", "-n", "-I", "-c", "-s", "-k")
                 del rest[: 2 if valued and len(rest) > 2 else 1]
         elif re.fullmatch(r"python[\d.]*", name) and len(rest) > 2 and rest[1] == "-m":

@@ -45,7 +45,11 @@ def unwrap(text: str, call: Call, rules: OutcomeRules) -> Body:
     verdict: Verdict = ""
     if failed:
         verdict, quote = "failed", failed.group()
-    elif exit_code is None and not call.is_shell and compiled(zones["wrapped_success"]).match(body.lstrip()[:_EDGE]):
+    elif (
+        exit_code is None
+        and not call.is_shell
+        and compiled(zones["wrapped_success"]).match(body.lstrip()[:_EDGE])
+    ):
         verdict, quote = "worked", body.lstrip()[:80]
     stripped, stderr = _stderr(body)
     if compiled(zones["no_output"]).fullmatch(stripped.strip()):

@@ -14,7 +14,9 @@ from langchain_hermes_memory.record import Category, Status
 _MAX_CHAIN = 5
 
 
-def read_exception(rules: OutcomeRules, error: BaseException, cause: Callable[[str], Finding | None]) -> Finding:
+def read_exception(
+    rules: OutcomeRules, error: BaseException, cause: Callable[[str], Finding | None]
+) -> Finding:
     """Return what an exception says about the run that raised it.
 
     Args:
@@ -31,7 +33,9 @@ def read_exception(rules: OutcomeRules, error: BaseException, cause: Callable[[s
         return found.filled(by_type)
     for link in _chain(error):
         found = found.filled(_errno(rules, link)).filled(_http(rules, link, quote))
-    return found.filled(cause(message) if message else None).filled(by_type or _inner_type(rules, error, quote))
+    return found.filled(cause(message) if message else None).filled(
+        by_type or _inner_type(rules, error, quote)
+    )
 
 
 def by_name(rules: OutcomeRules, names: list[str], quote: str) -> Finding | None:
@@ -81,7 +85,12 @@ def _errno(rules: OutcomeRules, error: BaseException) -> Finding | None:
     category = rules.errno.get(name)
     if category is None:
         return None
-    return Finding(status=Status.FAILURE, category=category, code=name, evidence=evidence("exception", f"errno-{name}", name))
+    return Finding(
+        status=Status.FAILURE,
+        category=category,
+        code=name,
+        evidence=evidence("exception", f"errno-{name}", name),
+    )
 
 
 def _http(rules: OutcomeRules, error: BaseException, quote: str) -> Finding | None:

@@ -69,7 +69,12 @@ def by_http(rules: OutcomeRules, status: int, source: str, quote: str) -> Findin
     transient = True if status >= 500 and status not in (501, 505) else None
     found = evidence(source, f"http-{status}", quote)
     return Finding(
-        status=Status.FAILURE, category=category, code=f"HTTP_{status}", transient=transient, detail=quote, evidence=found
+        status=Status.FAILURE,
+        category=category,
+        code=f"HTTP_{status}",
+        transient=transient,
+        detail=quote,
+        evidence=found,
     )
 
 
@@ -79,7 +84,11 @@ def by_code(rules: OutcomeRules, tool: str, code: str, source: str, quote: str) 
         if code in known.codes and (not known.tool or any(fnmatchcase(tool, name) for name in known.tool)):
             found = evidence(source, f"code-{code}", quote)
             return Finding(
-                status=Status.FAILURE, category=known.category, code=code, transient=known.transient, evidence=found
+                status=Status.FAILURE,
+                category=known.category,
+                code=code,
+                transient=known.transient,
+                evidence=found,
             )
     return None
 
@@ -89,7 +98,9 @@ def by_exit(rules: OutcomeRules, programs: tuple[str, ...], code: int) -> Findin
     for known in rules.exit:
         if code in known.codes and (not known.programs or any(name in known.programs for name in programs)):
             found = evidence("envelope", f"exit-{code}", f"exit code {code}")
-            return Finding(status=known.status, category=known.category, transient=known.transient, evidence=found)
+            return Finding(
+                status=known.status, category=known.category, transient=known.transient, evidence=found
+            )
     return None
 
 

@@ -43,7 +43,9 @@ class OutcomeReader:
         ```
     """
 
-    def __init__(self, *, rules_file: Path | None = None, readers: Mapping[str, Reader] | None = None) -> None:
+    def __init__(
+        self, *, rules_file: Path | None = None, readers: Mapping[str, Reader] | None = None
+    ) -> None:
         """Load the rules.
 
         Args:
@@ -109,7 +111,9 @@ class OutcomeReader:
 
     def _error_text(self, error: str, text: TextReader) -> Finding:
         short = cut_middle(error, MAX_READ)
-        base = Finding(status=Status.FAILURE, detail=short, evidence=evidence("exception", "error-text", short))
+        base = Finding(
+            status=Status.FAILURE, detail=short, evidence=evidence("exception", "error-text", short)
+        )
         return base.filled(text.cause(short))
 
     def _own_reader(self, call: Call, text: str) -> Outcome | None:
@@ -199,7 +203,11 @@ def _data(output: Any) -> Any:
     data = plain(output)
     if isinstance(data, dict) and isinstance(data.get("content"), list) and data["content"]:
         return None
-    if isinstance(data, list) and data and all(isinstance(item, dict) and "type" in item and "text" in item for item in data):
+    if (
+        isinstance(data, list)
+        and data
+        and all(isinstance(item, dict) and "type" in item and "text" in item for item in data)
+    ):
         return None
     return data
 

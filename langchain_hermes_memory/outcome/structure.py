@@ -210,7 +210,9 @@ class Structure:
             found = sign(table)
             if found is not None:
                 return found
-        state = next((str(table[key]).lower() for key in self._fields.states if isinstance(table.get(key), str)), "")
+        state = next(
+            (str(table[key]).lower() for key in self._fields.states if isinstance(table.get(key), str)), ""
+        )
         if state in self._fields.bad_states and _flat(table, self._fields.messages):
             return self._because(table, f"status: {state}")
         return self._success(table) or Finding(status=Status.SUCCESS)
@@ -235,7 +237,11 @@ class Structure:
         nested = " ".join(_flatten(table, self._fields.errors, 0))
         told = _flat(table, (*self._fields.messages, *self._fields.envelopes))
         says = " ".join(filter(None, (told, nested))).strip()
-        found = Finding(status=status, detail=says or sign, evidence=evidence("structure", sign.split(":")[0], sign))
+        found = Finding(
+            status=status,
+            detail=says or sign,
+            evidence=evidence("structure", sign.split(":", maxsplit=1)[0], sign),
+        )
         return found.filled(self._coded(table, says))
 
     def _coded(self, table: Mapping[str, Any], says: str) -> Finding | None:
@@ -262,7 +268,9 @@ def _key(key: str) -> str:
 
 
 def _is_false(value: Any) -> bool:
-    return value is False or (isinstance(value, str) and value.strip().lower() in ("false", "fail", "failed", "no", "f"))
+    return value is False or (
+        isinstance(value, str) and value.strip().lower() in ("false", "fail", "failed", "no", "f")
+    )
 
 
 def _is_true(value: Any) -> bool:
@@ -289,7 +297,9 @@ def _brief(value: Any) -> str:
 
 def _flat(table: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     """Return the texts of some fields, joined."""
-    return " ".join(str(table[key])[:2_000] for key in keys if isinstance(table.get(key), str) and table[key]).strip()
+    return " ".join(
+        str(table[key])[:2_000] for key in keys if isinstance(table.get(key), str) and table[key]
+    ).strip()
 
 
 def _flatten(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[str]:
@@ -302,7 +312,11 @@ def _flatten(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[str]:
         chosen = value.items() if depth else ((k, v) for k, v in value.items() if _key(k) in keys)
         for key, item in list(chosen)[:20]:
             if depth and isinstance(item, str) and _key(key) not in _NO_MESSAGE:
-                yield words_of(item) if _key(key) in ("code", "type", "status", "reason") and " " not in item else item[:2_000]
+                yield (
+                    words_of(item)
+                    if _key(key) in ("code", "type", "status", "reason") and " " not in item
+                    else item[:2_000]
+                )
             elif not isinstance(item, str) or not depth:
                 yield from _flatten(item, keys, depth + 1)
     elif isinstance(value, list):
@@ -310,7 +324,19 @@ def _flatten(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[str]:
             yield from _flatten(item, keys, depth + 1)
 
 
-_NO_MESSAGE = {"url", "documentationurl", "index", "id", "traceid", "requestid", "help", "docs", "path", "param", "field"}
+_NO_MESSAGE = {
+    "url",
+    "documentationurl",
+    "index",
+    "id",
+    "traceid",
+    "requestid",
+    "help",
+    "docs",
+    "path",
+    "param",
+    "field",
+}
 
 
 def _codes(table: Any, keys: tuple[str, ...], depth: int) -> Iterator[str]:

@@ -16,7 +16,10 @@ from langchain_hermes_memory.record import Category, Status
 _TAIL_LINES = 30
 _SHORT = 400
 _ERRNO = re.compile(r"\bE[A-Z0-9]{3,14}\b")
-_INLINE = re.compile(r"\b(?:python[\d.]*|node|ruby|perl|php)\b.*\s-(?:c|e|r|p)\b|^\s*(?:python|node)[\d.]*\s+-?\s*<<", re.DOTALL)
+_INLINE = re.compile(
+    r"\b(?:python[\d.]*|node|ruby|perl|php)\b.*\s-(?:c|e|r|p)\b|^\s*(?:python|node)[\d.]*\s+-?\s*<<",
+    re.DOTALL,
+)
 
 
 class TextReader:
@@ -30,7 +33,9 @@ class TextReader:
         """Return how the call went; always something, `unknown` where the text shows nothing."""
         if body.verdict == "failed" or body.exit_code:
             return self._failed(body)
-        nothing = self._call.is_lookup and compiled(self._rules.zones["nothing"]).fullmatch(body.text.strip()[:20])
+        nothing = self._call.is_lookup and compiled(self._rules.zones["nothing"]).fullmatch(
+            body.text.strip()[:20]
+        )
         if not body.text.strip() or nothing:
             return self._empty(body)
         if body.verdict == "worked":
@@ -46,7 +51,9 @@ class TextReader:
         by_rule = first(self._rules, zone, self._call, ("reader", "cause", "detail"), "pattern", causes=True)
         if by_rule is not None:
             return by_rule[0]
-        return self._http(text) or self._errno(text) or self._platform_code(text) or self._guess(zone) or by_type
+        return (
+            self._http(text) or self._errno(text) or self._platform_code(text) or self._guess(zone) or by_type
+        )
 
     def _errno(self, text: str) -> Finding | None:
         """Read the name that the C library gives a failure, such as `EXDEV`."""
@@ -55,12 +62,20 @@ class TextReader:
             if category is not None:
                 line = line_at(text, match.start())
                 seen = evidence("pattern", f"errno-{match.group()}", line)
-                return Finding(status=Status.FAILURE, category=category, code=match.group(), detail=line.strip(), evidence=seen)
+                return Finding(
+                    status=Status.FAILURE,
+                    category=category,
+                    code=match.group(),
+                    detail=line.strip(),
+                    evidence=seen,
+                )
         return None
 
     def _platform_code(self, text: str) -> Finding | None:
         for match in compiled(self._rules.zones["platform_code"]).finditer(text):
-            found = by_code(self._rules, self._call.tool, match["code"], "pattern", line_at(text, match.start()))
+            found = by_code(
+                self._rules, self._call.tool, match["code"], "pattern", line_at(text, match.start())
+            )
             if found is not None:
                 return found
         return None
@@ -78,7 +93,11 @@ class TextReader:
         if known is not None and known.status is Status.SUCCESS and not self._own(body):
             return known
         quote = body.quote or f"exit code {code}"
-        base = Finding(status=Status.FAILURE, detail=_last_line(body.text) or quote, evidence=evidence("envelope", "failed", quote))
+        base = Finding(
+            status=Status.FAILURE,
+            detail=_last_line(body.text) or quote,
+            evidence=evidence("envelope", "failed", quote),
+        )
         if code and not body.text.strip() and self._call.is_lookup and code == 1:
             return base.filled(_nothing_found("empty"))
         told = self._told(body.text)
@@ -86,11 +105,11 @@ class TextReader:
             told = None
         if told is None:
             told = self._why(body.stderr) or self._why(self._own_text(body)) or self._why(body.text)
-        if told is not None and told.status is Status.PARTIAL:
-            base = replace(base, status=Status.PARTIAL)
-        elif known is not None and known.status is Status.PARTIAL:
-            base = replace(base, status=Status.PARTIAL)
-        elif code and told is not None and self._is_partial(body, self._error_lines(body.text)):
+        if (
+            (told is not None and told.status is Status.PARTIAL)
+            or (known is not None and known.status is Status.PARTIAL)
+            or (code and told is not None and self._is_partial(body, self._error_lines(body.text)))
+        ):
             base = replace(base, status=Status.PARTIAL)
         if told is not None:
             base = replace(base, detail=told.detail or base.detail)
@@ -113,7 +132,9 @@ class TextReader:
         if body.exit_code == 0 and not self._call.hides_exit:
             return Finding(status=Status.SUCCESS, evidence=evidence("envelope", "exit-0", body.quote))
         if not text.strip():
-            return Finding(status=Status.SUCCESS, evidence=evidence("reader", "payload", _first_line(body.text)))
+            return Finding(
+                status=Status.SUCCESS, evidence=evidence("reader", "payload", _first_line(body.text))
+            )
         return self._stated(body, text)
 
     def _stated(self, body: Body, text: str) -> Finding:
@@ -127,7 +148,9 @@ class TextReader:
         alarm = first(self._rules, zone, self._call, ("alarm",), "pattern") or self._said_by_program(narrow)
         crash = self._exception(narrow)
         if found is None and alarm is None and crash is None:
-            return Finding(status=Status.SUCCESS, evidence=evidence("pattern", "no-failure-signs", _last_line(body.text)))
+            return Finding(
+                status=Status.SUCCESS, evidence=evidence("pattern", "no-failure-signs", _last_line(body.text))
+            )
         at = max(match[1] for match in (found, alarm) if match) if found or alarm else 0
         last = _last_line(narrow)
         retried = first(self._rules, Zone(last), self._call, ("retry",), "verdict")
@@ -159,7 +182,10 @@ class TextReader:
     def _anyway(self, text: str) -> Finding | None:
         """Return a cause that also counts in a warning: what cannot be reached explains what is missing."""
         for rule, match, at in matching(self._rules, Zone(text), self._call, ("cause",)):
-            if rule.category in (Category.NETWORK, Category.RESOURCE_EXHAUSTED, Category.RATE_LIMIT) and match is None:
+            if (
+                rule.category in (Category.NETWORK, Category.RESOURCE_EXHAUSTED, Category.RATE_LIMIT)
+                and match is None
+            ):
                 line = line_at(text, at)
                 return Finding(
                     status=rule.status, category=rule.category, code=rule.error_code, transient=rule.transient,
@@ -209,7 +235,11 @@ class TextReader:
             return found
         if found.code.isdigit() and len(found.code) == 3:
             by_status = by_http(self._rules, int(found.code), "reader", found.detail)
-            return found if by_status is None else replace(by_status, evidence=(*found.evidence, *by_status.evidence))
+            return (
+                found
+                if by_status is None
+                else replace(by_status, evidence=(*found.evidence, *by_status.evidence))
+            )
         return found.filled(self._why(text))
 
     def _exception(self, text: str) -> Finding | None:
@@ -222,8 +252,17 @@ class TextReader:
         message = (last["arg"] or last["msg"] or "").strip()
         line = last.group().strip()
         by_type = by_name(self._rules, [last["type"]], line)
-        by_rule = first(self._rules, Zone(line if message else ""), self._call, ("reader", "cause", "detail"), "exception", causes=True)
-        found = Finding(status=Status.FAILURE, detail=line, evidence=evidence("exception", f"type-{last['type']}", line))
+        by_rule = first(
+            self._rules,
+            Zone(line if message else ""),
+            self._call,
+            ("reader", "cause", "detail"),
+            "exception",
+            causes=True,
+        )
+        found = Finding(
+            status=Status.FAILURE, detail=line, evidence=evidence("exception", f"type-{last['type']}", line)
+        )
         if by_rule is not None:
             found = found.filled(by_rule[0])
         found = found.filled(by_type)
@@ -272,7 +311,9 @@ class TextReader:
         short = compiled(self._rules.zones["short_report"]).match(body.text.strip()[:_SHORT])
         if self._call.is_document or (self._call.is_payload and not short):
             return ""
-        return body.text if len(body.text.strip()) <= _SHORT else "\n".join(body.text.strip().split("\n")[-3:])
+        return (
+            body.text if len(body.text.strip()) <= _SHORT else "\n".join(body.text.strip().split("\n")[-3:])
+        )
 
     def _error_lines(self, text: str) -> int:
         """Count the lines that report a failure of one part."""
@@ -282,12 +323,19 @@ class TextReader:
         """Tell whether a line of failure is about what the command named itself, not about something inside of it."""
         lines = "\n".join(match.group() for match in compiled(self._rules.zones["error_line"]).finditer(text))
         named = {word.rstrip("/") for part in self._call.speaking for word in part.operands if len(word) > 1}
-        return any(re.search(rf"""(?:^|[\s'"‘“`]){re.escape(word)}/?(?:['"’”`:：]|$)""", lines, re.MULTILINE) for word in named)
+        return any(
+            re.search(rf"""(?:^|[\s'"‘“`]){re.escape(word)}/?(?:['"’”`:：]|$)""", lines, re.MULTILINE)
+            for word in named
+        )
 
     def _is_partial(self, body: Body, errors: int) -> bool:
         """Tell a failure of some parts from a failure of the whole."""
         call = self._call
-        other = [line for line in body.text.split("\n") if line.strip() and not compiled(self._rules.zones["error_line"]).match(line)]
+        other = [
+            line
+            for line in body.text.split("\n")
+            if line.strip() and not compiled(self._rules.zones["error_line"]).match(line)
+        ]
         if call.is_recursive:
             return errors > 0 and not self._names_operand(body.text)
         if call.parts > 1 and 0 < errors < call.parts:
@@ -302,7 +350,10 @@ def _outranks(found: Finding) -> bool:
 
 def _nothing_found(rule: str) -> Finding:
     return Finding(
-        status=Status.FAILURE, category=Category.NOT_FOUND, code="NO_RESULT", evidence=evidence("empty", f"nothing-found-{rule}")
+        status=Status.FAILURE,
+        category=Category.NOT_FOUND,
+        code="NO_RESULT",
+        evidence=evidence("empty", f"nothing-found-{rule}"),
     )
 
 

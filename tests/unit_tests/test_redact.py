@@ -114,14 +114,21 @@ def test_plain_words_hashes_and_paths_stay(text, redactor):
 
 def test_only_the_secret_goes(redactor):
     """Hosts, users and commands around a secret are what the memory is about."""
-    masked = redactor.redact(f"psql 'postgresql://report:{PASSWORD}@pg.corp.example:5432/kpi?sslmode=require' -c x")
-    assert masked == "psql 'postgresql://report:[REDACTED:password]@pg.corp.example:5432/kpi?sslmode=require' -c x"
+    masked = redactor.redact(
+        f"psql 'postgresql://report:{PASSWORD}@pg.corp.example:5432/kpi?sslmode=require' -c x"
+    )
+    assert (
+        masked
+        == "psql 'postgresql://report:[REDACTED:password]@pg.corp.example:5432/kpi?sslmode=require' -c x"
+    )
 
 
 def test_a_secret_is_masked_in_all_texts_of_a_call(redactor):
     """A value that one text gives away as a secret is masked in the others, encoded or not."""
     encoded = PASSWORD.replace("!", "%21")
-    texts = redactor.redact_all(f"mysql -uapp -p'{PASSWORD}' shop", f"cannot log in with {PASSWORD}", f"u={encoded};")
+    texts = redactor.redact_all(
+        f"mysql -uapp -p'{PASSWORD}' shop", f"cannot log in with {PASSWORD}", f"u={encoded};"
+    )
     assert not [text for text in texts if PASSWORD in text or encoded in text]
     assert texts[2] == "u=[REDACTED:password];"
 
@@ -202,7 +209,19 @@ def test_the_scanner_knows_formats_that_no_pattern_has(redactor):
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", "token", "eyJ", "password=", "://a:", "-----BEGIN PRIVATE KEY-----\n", 'password="', "密码是", "/a", "aws key "]
+    "unit",
+    [
+        "a",
+        "token",
+        "eyJ",
+        "password=",
+        "://a:",
+        "-----BEGIN PRIVATE KEY-----\n",
+        'password="',
+        "密码是",
+        "/a",
+        "aws key ",
+    ],
 )
 def test_a_megabyte_of_anything_is_finished(unit, redactor):
     """No text makes the patterns explode: a crafted one of half a megabyte comes back."""
@@ -226,11 +245,32 @@ def test_threads_share_a_redactor(redactor):
     assert together == alone
 
 
-BITS = ["password", "密码", "token", "api_key", ": ", "=", "是", " ", '"', "'", "\\", "\n", "://u:", "@", "[REDACTED:", "]"]
+BITS = [
+    "password",
+    "密码",
+    "token",
+    "api_key",
+    ": ",
+    "=",
+    "是",
+    " ",
+    '"',
+    "'",
+    "\\",
+    "\n",
+    "://u:",
+    "@",
+    "[REDACTED:",
+    "]",
+]
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.one_of(st.sampled_from([*BITS, KEY, PASSWORD, "Bearer ", "-p", "mysql "]), st.text(max_size=8))))
+@given(
+    st.lists(
+        st.one_of(st.sampled_from([*BITS, KEY, PASSWORD, "Bearer ", "-p", "mysql "]), st.text(max_size=8))
+    )
+)
 def test_masking_is_total_and_idempotent(bits):
     """Any text comes back, and masking it again changes nothing."""
     redactor = Redactor()
@@ -240,8 +280,12 @@ def test_masking_is_total_and_idempotent(bits):
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["a", "password", "名", "token", "value", "name"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["a", "password", "名", "token", "value", "name"]), inner, max_size=3
+        )
+    ),
     max_leaves=8,
 )
 
