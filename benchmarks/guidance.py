@@ -1,4 +1,4 @@
-"""Replays behavioural cases and judges the context: `python -m benchmarks.guidance --data dev.jsonl [--verbose]`.
+"""Replays behavioural cases and judges the context: `python -m benchmarks.guidance --data dev.jsonl`.
 
 Every event goes through the real callback handler at its own time; then the request is asked and the block is
 compared with what the case expects.
@@ -25,7 +25,7 @@ from langchain_hermes_memory.caveats import caveats
 from langchain_hermes_memory.record import Memory, Target
 from langchain_hermes_memory.testing import FrozenClock
 
-LIMITS = frozenset({"transient", "resolved", "target", "other_target", "hours"})
+LIMITS = frozenset({"transient", "resolved", "target", "other_target", "hours", "days", "hours_on_days"})
 """Caveats that say: may be temporary, is solved, concerns its own target or time only."""
 NOWHERE = 10**6
 
@@ -34,7 +34,8 @@ NOWHERE = 10**6
 class Shown:
     """One entry of the block, in the terms of the cases."""
 
-    events: frozenset[str]
+    event: str
+    """The event of the record that the entry tells of: the newest of those that are folded in it."""
     caveated: bool
     resolved: bool
 
@@ -101,20 +102,19 @@ def read_block(block: Block, request: str, events: Mapping[str, str]) -> list[Sh
 
 def _shown(memory: Memory, asked: Sequence[Target], events: Mapping[str, str]) -> Shown:
     kinds = {caveat.kind for caveat in caveats(memory, asked)}
-    ids = frozenset(events[each] for each in memory.occurrences.record_ids if each in events)
-    return Shown(ids, bool(kinds & LIMITS), "resolved" in kinds)
+    return Shown(events.get(memory.record.id, ""), bool(kinds & LIMITS), "resolved" in kinds)
 
 
 def judge(case: Mapping[str, Any], block: Block, shown: Sequence[Shown]) -> list[str]:
     """Return the names of the expectations that are not met."""
     expect = case["expect"]
-    rank = {event: place for place, entry in reversed(list(enumerate(shown))) for event in entry.events}
+    rank = {entry.event: place for place, entry in enumerate(shown)}
     text = block.text.casefold()
     checks = {
-        "shown": any(event in rank for event in expect.get("shown", rank or [""])) or "shown" not in expect,
+        "shown": "shown" not in expect or any(event in rank for event in expect["shown"]),
         "hidden": not any(event in rank for event in expect.get("hidden", ())),
-        "caveated": all(entry.caveated for entry in shown if entry.events & set(expect.get("caveated", ()))),
-        "resolved": all(entry.resolved for entry in shown if entry.events & set(expect.get("resolved", ()))),
+        "caveated": all(entry.caveated for entry in shown if entry.event in expect.get("caveated", ())),
+        "resolved": all(entry.resolved for entry in shown if entry.event in expect.get("resolved", ())),
         "first": all(
             rank.get(expect.get("first", ""), NOWHERE) < rank[event]
             for event in expect.get("after", ())
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 tqdm.write(
                     f"  asked: {case['ask']['request']}\n  expected: {case['expect']}\n  {case['why']}"
                 )
-                tqdm.write(f"  shown: {[sorted(entry.events) for entry in shown]}\n{block.text}\n")
+                tqdm.write(f"  shown: {[entry.event for entry in shown]}\n{block.text}\n")
     families = {family: [passed[family], total[family]] for family in sorted(total)}
     if not given.json:
         for family, (good, of) in families.items():

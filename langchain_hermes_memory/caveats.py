@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, time
 
 from langchain_hermes_memory.action import TargetRelation, target_relation
-from langchain_hermes_memory.record import Action, Category, Lifecycle, Memory, RecordType, Status, Target
+from langchain_hermes_memory.record import (
+    Action,
+    Category,
+    Lifecycle,
+    Memory,
+    RecordType,
+    Status,
+    Target,
+    Window,
+)
 
-Value = str | int | datetime | tuple[str, ...]
-"""A field of a caveat: a handle or command, a count, a time, or the names of targets."""
+
+@dataclass(frozen=True, slots=True)
+class Weekdays:
+    """Days of the week; Monday is 0."""
+
+    days: tuple[int, ...]
+
+
+Value = str | int | datetime | tuple[str, ...] | Weekdays
+"""A field of a caveat: a handle or command, a count, a time, the names of targets, or days of the week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +67,9 @@ NEAR = frozenset({TargetRelation.SAME, TargetRelation.INSIDE, TargetRelation.CON
 
 def _about_failure(memory: Memory) -> Iterator[Caveat]:
     record, result, seen = memory.record, memory.record.execution_result, memory.occurrences
-    if memory.lifecycle is Lifecycle.RESOLVED and memory.resolved_at is not None:
+    if memory.window is not None:
+        yield _about_hours(memory.window)
+    elif memory.lifecycle is Lifecycle.RESOLVED and memory.resolved_at is not None:
         yield Caveat("resolved", {"at": memory.resolved_at, "by": f"M{memory.resolved_by}"})
     elif result.category is Category.BLOCKED:
         yield Caveat("boundary")
@@ -67,6 +86,19 @@ def _about_failure(memory: Memory) -> Iterator[Caveat]:
     if memory.solution is not None and memory.solution_text:
         kind = "mended" if memory.lifecycle is Lifecycle.RESOLVED else "solution"
         yield Caveat(kind, {"solution": memory.solution_text, "by": f"M{memory.solution}"})
+
+
+def _about_hours(window: Window) -> Caveat:
+    fields: dict[str, Value] = {
+        "times": window.failures,
+        "worked": window.worked_outside,
+        "start": f"{window.start:%H:%M}",
+        "end": f"{window.end:%H:%M}",
+        "weekdays": Weekdays(window.weekdays),
+    }
+    if not window.weekdays:
+        return Caveat("hours", fields)
+    return Caveat("days" if window.start == time.min else "hours_on_days", fields)
 
 
 def _about_targets(memory: Memory, asked: Sequence[Target]) -> Iterator[Caveat]:

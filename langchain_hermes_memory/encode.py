@@ -1,8 +1,9 @@
-"""Encode: turns a call, a turn or a note into a structured record: outcome, action, importance, tags, description."""
+"""Encode: turns a call, a turn or a note into a structured record."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ from langchain_hermes_memory.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+DETAIL_CHARS = 120
+"""Length to which an error's text is shortened in what is embedded: more of it hides what was wanted."""
 RULE_FILES = ("actions", "importance", "outcomes", "turns")
 """Rule files whose digest is kept with each record."""
 
@@ -234,8 +237,11 @@ class Encoder:
         if result.category is not None:
             code = result.error_code.replace("_", " ").lower()
             category = say(record.lang, f"category.{result.category}")
-            outcome = f"{outcome}: {category} {code}: {one_line(result.error_detail)}"
-        command = shorten(one_line(record.original_command), self._settings.max_description_chars // 2)
+            detail = shorten(one_line(result.error_detail), DETAIL_CHARS)
+            outcome = f"{outcome}: {category} {code}: {detail}"
+        command = shorten(
+            one_line(_in_words(record.original_command)), self._settings.max_description_chars // 2
+        )
         text = f"{command} ({record.tool_name}), {outcome}"
         if record.context.user_intent:
             text = f"{record.context.user_intent}: {text}"
@@ -265,6 +271,19 @@ class Encoder:
             piece.model_copy(update={"quote": quote})
             for piece, quote in zip(outcome.evidence, quotes, strict=True)
         )
+
+
+def _in_words(command: str) -> str:
+    """Return a tool's arguments as words: models that embed sentences read no JSON."""
+    try:
+        arguments = json.loads(command) if command.startswith("{") else None
+    except ValueError:
+        return command
+    if not isinstance(arguments, dict):
+        return command
+    if len(arguments) == 1:
+        return str(next(iter(arguments.values())))
+    return ", ".join(f"{name} {_in_words(str(value))}" for name, value in arguments.items())
 
 
 def _tags(tool: str, outcome: Outcome, action: Action) -> tuple[str, ...]:

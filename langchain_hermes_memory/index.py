@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -33,10 +33,14 @@ from langchain_hermes_memory.record import Namespace
 
 if TYPE_CHECKING:
     from chromadb import Collection
-    from chromadb.api import ClientAPI as ChromaClient
+    from chromadb.api import ClientAPI
     from chromadb.api.client import Client
     from chromadb.config import Settings
     from langchain_chroma import Chroma
+
+if TYPE_CHECKING:
+    ChromaClient: TypeAlias = ClientAPI
+    """What a user may give in place of a folder."""
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +163,7 @@ class VectorIndex:
         embeddings: Embeddings,
         *,
         fingerprints: KeyValues,
-        client: ChromaClient | None = None,
+        client: ClientAPI | None = None,
         max_chars: int = MAX_CHARS,
     ) -> None:
         self._folder = folder
@@ -167,7 +171,7 @@ class VectorIndex:
         self._checked = _Checked(embeddings, self, max_chars)
         self._fingerprints = fingerprints
         self._given_client = client
-        self._client: ChromaClient | None = client
+        self._client: ClientAPI | None = client
         # In-memory clients of a process share their collections.
         self._salt = secrets.token_hex(8) if folder is None and client is None else ""
         self._open: dict[Namespace, _Open] = {}
@@ -317,7 +321,7 @@ class VectorIndex:
     # ------------------------------------------------------------------ Chroma
 
     @contextlib.contextmanager
-    def _chroma(self) -> Iterator[ChromaClient]:
+    def _chroma(self) -> Iterator[ClientAPI]:
         """Give the client, opened on first use; what fails inside becomes an error of ours."""
         try:
             yield self._connected()
@@ -331,7 +335,7 @@ class VectorIndex:
                 raise self._named(error) from error
             raise
 
-    def _connected(self) -> ChromaClient:
+    def _connected(self) -> ClientAPI:
         with self._lock:
             if self._closed:
                 msg = "The memory is closed. Open it again to go on."
@@ -410,7 +414,7 @@ class VectorIndex:
         return IndexDamagedError(msg)
 
 
-def _persistent_client(path: str, settings: Settings) -> ChromaClient:
+def _persistent_client(path: str, settings: Settings) -> ClientAPI:
     import chromadb  # noqa: PLC0415
     from chromadb.api.shared_system_client import SharedSystemClient  # noqa: PLC0415
 

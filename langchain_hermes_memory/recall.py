@@ -15,6 +15,7 @@ Factors stay close to 1, so that they reorder memories of like relevance and nev
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ from langchain_hermes_memory.record import (
 )
 from langchain_hermes_memory.score import SpeechActs
 from langchain_hermes_memory.settings import Settings
+from langchain_hermes_memory.windows import LEAST_FAILURES, find_window
 from langchain_hermes_memory.words import terms
 
 logger = logging.getLogger(__name__)
@@ -51,9 +53,6 @@ logger = logging.getLogger(__name__)
 Similar = Callable[[Namespace, str, int, Iterable[int]], Mapping[int, float]]
 """Finds memories by meaning: of a namespace, near a text, at most so many, and the given numbers besides;
 returns calibrated similarities (0 is noise, 1 a typical match) by number."""
-
-MOST_LIKE_ACTION = 2
-"""Failures of one and the same action that are shown beside each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +112,10 @@ class Recaller:
         signals = self._candidates(asked)
         memories = {memory.number: memory for memory in self._memories(query, signals)}
         self._add_resolvers(query, memories, signals)
+        memories = {number: self._timed(query, memory) for number, memory in memories.items()}
         hits = [self._weigh(asked, memory, signals[number]) for number, memory in memories.items()]
         hits = [replace(hit, dropped=self._why_out(query, hit)) for hit in hits]
+        hits = self._drop_faint(hits)
         kept = sorted((hit for hit in hits if not hit.dropped), key=_best_first)
         kept = _resolver_first(kept)
         if query.filters.safety_critical and not query.filters.want_failures:
@@ -190,6 +191,27 @@ class Recaller:
         signals.update({number: {**found} for number, found in missing.items()})
         memories.update({memory.number: memory for memory in self._memories(query, missing)})
 
+    def _timed(self, query: Query, memory: Memory) -> Memory:
+        """Note the hours to which a failure is bound: a success at another hour has not resolved it."""
+        if not memory.record.failed or memory.occurrences.times < LEAST_FAILURES:
+            return memory
+        runs = self._ledger.run_times(query.namespace, memory.record.action.key)
+        window = find_window(
+            [at for number, at, _ in runs if number == memory.number],
+            [at for _, at, status in runs if status is Status.SUCCESS],
+            query.at,
+        )
+        if window is None:
+            return memory
+        return memory.model_copy(
+            update={
+                "window": window,
+                "lifecycle": Lifecycle.RECURRING,
+                "resolved_at": None,
+                "resolved_by": None,
+            }
+        )
+
     # ------------------------------------------------------------------ weighing
 
     def _weigh(self, asked: _Asked, memory: Memory, found: Mapping[str, float]) -> Hit:
@@ -250,7 +272,9 @@ class Recaller:
             return
         if query.filters.want_failures:
             yield Factor(name="failures_wanted", value=settings.recurring_weight)
-        if memory.lifecycle is Lifecycle.RESOLVED:
+        if memory.window is not None and not memory.window.inside:
+            yield Factor(name="other_hours", value=settings.resolved_weight)
+        elif memory.lifecycle is Lifecycle.RESOLVED:
             yield Factor(name="resolved", value=settings.resolved_weight)
         elif memory.lifecycle is Lifecycle.RECURRING:
             yield Factor(name="recurring", value=settings.recurring_weight)
@@ -276,20 +300,62 @@ class Recaller:
             return "relevance"
         return ""
 
+    def _drop_faint(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Drop what is far less relevant than the best; what a user wished for holds beyond one request."""
+        best = max((hit.relevance for hit in hits if not hit.dropped), default=0.0)
+        least = best * self._settings.min_share
+        return [
+            replace(hit, dropped="faint")
+            if not hit.dropped and hit.relevance < least and not _is_wish(hit)
+            else hit
+            for hit in hits
+        ]
+
     def _select(self, ranked: Sequence[Hit], k: int) -> tuple[list[Hit], list[Hit]]:
-        """Take the best `k`, few of each action, so that one loud action does not fill the block."""
+        """Take the best `k`, with variety: a hit counts for less the more like it are taken already.
+
+        A limit that somebody set on purpose is taken first where it is a good match: many successes of other
+        commands must not crowd it out.
+        """
+        rest = {hit.memory.number: hit for hit in ranked}
         shown: list[Hit] = []
-        rest: list[Hit] = []
-        failures: dict[str, int] = {}
-        for hit in ranked:
-            key = hit.memory.record.action.key
-            repeated = hit.memory.record.failed and failures.get(key, 0) >= MOST_LIKE_ACTION
-            if repeated or len(shown) >= k:
-                rest.append(replace(hit, dropped="repetitive" if repeated else "rank"))
-                continue
-            failures[key] = failures.get(key, 0) + hit.memory.record.failed
-            shown.append(hit)
-        return shown, rest
+        taken: Counter[tuple[str, ...]] = Counter()
+        limits = [hit for hit in ranked if _is_limit(hit) and hit.relevance >= TYPICAL][:1]
+        while rest and len(shown) < k:
+            best = limits.pop() if limits else max(rest.values(), key=lambda hit: self._value(hit, taken))
+            del rest[best.memory.number]
+            shown.append(best)
+            taken.update(_likeness(best))
+        places = {hit.memory.number: place for place, hit in enumerate(ranked)}
+        shown.sort(key=lambda hit: places[hit.memory.number])
+        return shown, [replace(hit, dropped="rank") for hit in rest.values()]
+
+    def _value(self, hit: Hit, taken: Mapping[tuple[str, ...], int]) -> float:
+        alike = max((taken[kind] for kind in _likeness(hit)), default=0)
+        return hit.score * self._settings.repetition_weight**alike
+
+
+LASTING_ACTS = frozenset({"preference", "correction", "warning"})
+"""What a user says in these acts is meant to hold from then on."""
+TYPICAL = 1.0
+"""Relevance of a typical match by meaning."""
+
+
+def _is_wish(hit: Hit) -> bool:
+    return not LASTING_ACTS.isdisjoint(hit.memory.record.tags)
+
+
+def _is_limit(hit: Hit) -> bool:
+    return hit.memory.record.execution_result.category is Category.BLOCKED
+
+
+def _likeness(hit: Hit) -> list[tuple[str, ...]]:
+    """Return the kinds of which one more tells less: of one action, or of one wish with one outcome."""
+    record = hit.memory.record
+    kinds: list[tuple[str, ...]] = [("action", record.action.key, str(record.failed))]
+    if record.type is RecordType.TOOL and record.context.user_intent:
+        kinds.append(("intent", record.context.user_intent.casefold(), record.execution_result.status))
+    return kinds
 
 
 def _relations(asked: Sequence[Target], found: Sequence[Target]) -> set[TargetRelation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -242,6 +242,21 @@ class Occurrences(Frozen):
     """How often the same action ran at all, whatever the outcome: the denominator of `times`."""
 
 
+class Window(Frozen):
+    """A span of the day, on some weekdays, into which all failures of an action fall while it works outside."""
+
+    start: time
+    end: time
+    """Of the last failure in the span, both in the zone of the request."""
+    weekdays: tuple[int, ...] = ()
+    """Monday is 0; empty: on any day."""
+    failures: int
+    worked_outside: int
+    """Successes of the same action outside the span."""
+    inside: bool = False
+    """Whether the present lies in it, with some margin."""
+
+
 class Memory(Frozen):
     """What recall deals in: all records of one action with one outcome, folded, and what has become of it."""
 
@@ -261,6 +276,8 @@ class Memory(Frozen):
     """Number of the memory of another way that worked in the same task."""
     solution_text: str = ""
     """The command of that other way."""
+    window: Window | None = None
+    """Times to which the failures are bound; read at recall."""
     obsolete: bool = False
     """Withdrawn by a user or superseded by a correction."""
     feedback: int = 0

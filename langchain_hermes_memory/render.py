@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from langchain_hermes_memory._text import Lang, one_line, say, shorten_middle, texts
 from langchain_hermes_memory._tokens import TokenCounter
-from langchain_hermes_memory.caveats import Caveat, Value, caveats, is_about_others
+from langchain_hermes_memory.caveats import Caveat, Value, Weekdays, caveats, is_about_others
 from langchain_hermes_memory.record import Hit, Lifecycle, Memory, Record, RecordType, Status, Target
 from langchain_hermes_memory.settings import Settings
 from langchain_hermes_memory.untrusted import defuse, is_payload_tool
@@ -216,13 +216,13 @@ class _Entry:
     def _told(self, record: Record, detail: _Detail) -> str:
         """What the tool reported; what a page, mail or file said is nobody's report."""
         result = record.execution_result
-        if record.failed:
+        if result.status is Status.FAILURE:
             text = result.error_detail or result.output
-        elif is_payload_tool(record.tool_name):
+        elif result.status is Status.SUCCESS and is_payload_tool(record.tool_name):
             return ""
         else:
             text = result.output
-        return self._quote(text, detail.chars) if text.strip() else ""
+        return self._quote(self._defused(text), detail.chars) if text.strip() else ""
 
     def _words(self, detail: _Detail) -> str:
         record = self._memory.record
@@ -232,7 +232,9 @@ class _Entry:
         answer = record.execution_result.output
         told = ""
         if answer and detail.intent and _ACTS_OF_THEIR_OWN.isdisjoint(record.tags):
-            told = say(self._lang, "entry.answer", answer=self._quote(answer, detail.chars // 2))
+            told = say(
+                self._lang, "entry.answer", answer=self._quote(self._defused(answer), detail.chars // 2)
+            )
         said = say(self._lang, "entry.said", handle=self._memory.handle, when=self._when(), words=words)
         return said + told
 
@@ -261,6 +263,8 @@ class _Entry:
     def _value(self, value: Value) -> str:
         if isinstance(value, datetime):
             return _day(value, self._zone)
+        if isinstance(value, Weekdays):
+            return ", ".join(say(self._lang, f"weekday.{day}") for day in value.days)
         if isinstance(value, tuple):
             shown = ", ".join(self._quote(name, 120) for name in value[:_SHOWN_TARGETS])
             return shown if len(value) <= _SHOWN_TARGETS else f"{shown}, …"
@@ -271,10 +275,13 @@ class _Entry:
         useful = self._memory.record.failed and self._memory.lifecycle is not Lifecycle.RESOLVED
         return texts(self._lang).get(key, "") if useful else ""
 
+    def _defused(self, text: str) -> str:
+        """Cut what poses as an instruction out of a text that a tool, or an agent on its word, gave."""
+        return defuse(text, say(self._lang, "caveat.untrusted"))[0]
+
     def _quote(self, text: str, limit: int) -> str:
-        """Quote a text as data: defused, on one line, shortened, as a code span."""
-        safe, _ = defuse(text, say(self._lang, "caveat.untrusted"))
-        return code_span(shorten_middle(one_line(safe), limit))
+        """Quote a text as data: on one line, shortened, as a code span."""
+        return code_span(shorten_middle(one_line(text), limit))
 
 
 def code_span(text: str) -> str:
@@ -290,7 +297,7 @@ def _grouped(entries: Sequence[tuple[Hit, str]], frame: Frame) -> list[tuple[str
     order = _SAFE_ORDER if frame.safety_critical else _ORDER
     shown = {hit.memory.number for hit, _ in entries}
     found = [(_group(hit.memory, frame, shown), hit, text) for hit, text in entries]
-    return sorted(found, key=lambda entry: order.index(entry[0]))
+    return sorted(found, key=lambda entry: (order.index(entry[0]), _newest_word_first(entry[0], entry[1])))
 
 
 def _group(memory: Memory, frame: Frame, shown: set[int]) -> str:
@@ -303,6 +310,11 @@ def _group(memory: Memory, frame: Frame, shown: set[int]) -> str:
         return WORKED
     # A failure that was solved stands behind the success that solved it.
     return WORKED if memory.lifecycle is Lifecycle.RESOLVED and memory.resolved_by in shown else LESSONS
+
+
+def _newest_word_first(group: str, hit: Hit) -> float:
+    """What a user said last counts, so it comes first; elsewhere the order of relevance stays."""
+    return -hit.memory.occurrences.last_seen.timestamp() if group == SAID else 0.0
 
 
 def _minute(at: datetime, zone: tzinfo | None) -> str:

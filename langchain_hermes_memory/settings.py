@@ -102,20 +102,24 @@ class Settings(BaseSettings):
     """Memories shown."""
     fetch_k: int = Field(50, ge=1, le=1_000)
     """Candidates that each search (meaning, words) brings."""
-    words_weight: float = Field(1.5, ge=0, le=10)
+    words_weight: float = Field(2.0, ge=0, le=10)
     """The most that matching words add, in units of a typical match by meaning."""
     words_saturation: float = Field(8.0, gt=0, le=100)
     """BM25 score at which the words carry half of their weight."""
     action_bonus: float = Field(1.0, ge=0, le=10)
     """Added where a memory is of the very action that is planned."""
     target_bonus: float = Field(0.6, ge=0, le=10)
-    """Added where a memory is about a target that the request names; half of it for one inside or around it."""
+    """Added where a memory is about a target that is asked for; half of it for one inside or around it."""
     family_bonus: float = Field(0.2, ge=0, le=10)
     """Added where a memory is of the same kind of action on another target."""
     tool_bonus: float = Field(0.1, ge=0, le=10)
     """Added where a memory is of the tool that is planned."""
-    min_relevance: float = Field(0.45, ge=0, le=10)
+    min_relevance: float = Field(0.25, ge=0, le=10)
     """Relevance under which nothing is shown, in units of a typical match by meaning."""
+    min_share: float = Field(0.2, ge=0, le=1)
+    """Share of the best memory's relevance under which another is left out."""
+    repetition_weight: float = Field(0.8, ge=0.1, le=1)
+    """Factor for each memory of the same action, or of the same wish and outcome, that is chosen already."""
     success_weight: float = Field(1.1, ge=0.5, le=2)
     """Factor for a success (the article's 1.5 buries lessons)."""
     efficient_weight: float = Field(1.05, ge=0.5, le=2)

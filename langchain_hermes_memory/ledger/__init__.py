@@ -268,6 +268,14 @@ class Ledger:
             where = self._namespace_id(connection, namespace)
             return History() if where is None else read.history(connection, where, action_key, since)
 
+    def run_times(
+        self, namespace: Namespace, action_key: str, limit: int = 500
+    ) -> list[tuple[int, datetime, Status]]:
+        """Return the newest runs of an action as (number of the memory, time in UTC, status), newest first."""
+        with self._database.read() as connection:
+            where = self._namespace_id(connection, namespace)
+            return [] if where is None else read.run_times(connection, where, action_key, limit)
+
     def by_session(
         self,
         namespace: Namespace,

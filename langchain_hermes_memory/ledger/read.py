@@ -6,7 +6,7 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -266,6 +266,19 @@ def history(connection: Connection, namespace: int, action_key: str, since: date
         .where(mine)
     ).one()
     return History(failures=row[0], successes=row[1], successes_since_failure=row[2])
+
+
+def run_times(
+    connection: Connection, namespace: int, action_key: str, limit: int
+) -> list[tuple[int, datetime, Status]]:
+    """Return the newest runs of an action as (memory, time, status)."""
+    rows = connection.execute(
+        select(records.c.memory, records.c.at, records.c.status)
+        .where(records.c.namespace_id == namespace, records.c.action_key == index_key(action_key))
+        .order_by(records.c.at.desc())
+        .limit(limit)
+    )
+    return [(number, moment(at, UTC), Status(status)) for number, at, status in rows]
 
 
 def session_records(
