@@ -69,7 +69,7 @@ class Worker:
             self._work.clear()
             attempts = Retrying(
                 sleep=sleep_using_event(self._stop),
-                wait=wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT),
+                wait=wait_exponential_jitter(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
                 stop=lambda _: self._stop.is_set(),
                 before_sleep=self._report,
                 retry_error_callback=lambda _: False,

@@ -109,12 +109,12 @@ class Recaller:
         if not query.tool_input and (not query.text.strip() or self._acts.read(query.text) == "greeting"):
             return Recalled([], [])
         asked = self._read(query)
-        signals = self._candidates(asked)
+        signals, by_meaning = self._candidates(asked)
         memories = {memory.number: memory for memory in self._memories(query, signals)}
         self._add_resolvers(query, memories, signals)
         memories = {number: self._timed(query, memory) for number, memory in memories.items()}
         hits = [self._weigh(asked, memory, signals[number]) for number, memory in memories.items()]
-        hits = [replace(hit, dropped=self._why_out(query, hit)) for hit in hits]
+        hits = [replace(hit, dropped=self._why_out(query, hit, by_meaning=by_meaning)) for hit in hits]
         hits = self._drop_faint(hits)
         kept = sorted((hit for hit in hits if not hit.dropped), key=_best_first)
         kept = _resolver_first(kept)
@@ -135,8 +135,8 @@ class Recaller:
 
     # ------------------------------------------------------------------ candidates
 
-    def _candidates(self, asked: _Asked) -> dict[int, dict[str, float]]:
-        """Return the signals of every candidate by its number."""
+    def _candidates(self, asked: _Asked) -> tuple[dict[int, dict[str, float]], bool]:
+        """Return the signals of every candidate by its number, and whether meaning was searched."""
         query, settings = asked.query, self._settings
         found: dict[int, dict[str, float]] = {}
         in_session = set(
@@ -154,10 +154,9 @@ class Recaller:
             values = [target.value for target in asked.targets]
             for number in self._ledger.by_targets(query.namespace, values, settings.fetch_k):
                 found.setdefault(number, {})
-        self._add_meaning(asked, found)
-        return found
+        return found, self._add_meaning(asked, found)
 
-    def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]]) -> None:
+    def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]]) -> bool:
         """Search the index; without it (a failing embedder, a damaged index) words still serve."""
         query = asked.query
         command = command_text(query.tool_input) if query.tool_input else ""
@@ -166,9 +165,10 @@ class Recaller:
             similar = self._similar(query.namespace, text, self._settings.fetch_k, list(found))
         except Exception:  # embedders are foreign code; a recall by words beats none
             logger.warning("The index cannot be searched; recall goes by words alone", exc_info=True)
-            return
+            return False
         for number, similarity in similar.items():
             found.setdefault(number, {})["meaning"] = similarity
+        return True
 
     def _memories(self, query: Query, signals: Mapping[int, object]) -> list[Memory]:
         return self._ledger.memories(
@@ -283,7 +283,7 @@ class Recaller:
 
     # ------------------------------------------------------------------ filters and selection
 
-    def _why_out(self, query: Query, hit: Hit) -> str:
+    def _why_out(self, query: Query, hit: Hit, *, by_meaning: bool) -> str:
         """Return the id of the filter that keeps a hit out, or an empty string."""
         memory, record, settings = hit.memory, hit.memory.record, self._settings
         if memory.obsolete:
@@ -296,9 +296,18 @@ class Recaller:
         old = age > timedelta(days=settings.max_age_days)
         if old and record.importance_score < settings.aged_importance and not record.pinned:
             return "age"
-        if hit.relevance < settings.min_relevance:
+        if hit.relevance < self._floor(hit, by_meaning=by_meaning):
             return "relevance"
         return ""
+
+    def _floor(self, hit: Hit, *, by_meaning: bool) -> float:
+        """Return the relevance that a hit needs: more where common words are all that speaks for it."""
+        if not by_meaning:
+            return 0.0
+        speaks = {name for name, value in hit.signals.items() if value} - {"tool", "family"}
+        if speaks == {"words"} and not _is_wish(hit):
+            return self._settings.min_words_relevance
+        return self._settings.min_relevance
 
     def _drop_faint(self, hits: Sequence[Hit]) -> list[Hit]:
         """Drop what is far less relevant than the best; what a user wished for holds beyond one request."""

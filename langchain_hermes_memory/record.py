@@ -101,7 +101,7 @@ class Evidence(Frozen):
     """One thing that spoke for an outcome: which rule saw what, where."""
 
     source: str
-    """Stage that saw it, most trustworthy first: exception, structure, envelope, reader, verdict, pattern, empty."""
+    """Stage that saw it, surest first: exception, structure, envelope, reader, verdict, pattern, empty."""
     rule: str
     """Id of the rule or reader."""
     quote: str = ""
@@ -119,7 +119,7 @@ class Outcome(Frozen):
     error_detail: str = ""
     """The most telling line of the failure."""
     transient: bool | None = False
-    """Whether the same call, repeated later with nothing mended, would plausibly work; None: cannot be told."""
+    """Whether the same call, repeated later with nothing mended, may well work; None: cannot be told."""
     suggested_action: str = ""
     """Key of a text in `text/*.toml`, section `advice`; empty where there is none."""
     evidence: tuple[Evidence, ...] = ()
@@ -141,7 +141,7 @@ class Action(Frozen):
     """The verb: `rm -r`, `git push`, `DELETE`, `POST`, or the tool's name where nothing finer is known."""
     targets: tuple[Target, ...] = ()
     key: str
-    """Digest of (tool, operation, arguments, targets) with volatile parts (timestamps, ids, temporary names) masked."""
+    """Digest of (tool, operation, arguments, targets); timestamps, ids and temporary names are masked."""
     family: str
     """Digest of (tool, operation) alone: the same kind of action on whatever target."""
     dangerous: bool = False
@@ -243,7 +243,7 @@ class Occurrences(Frozen):
 
 
 class Window(Frozen):
-    """A span of the day, on some weekdays, into which all failures of an action fall while it works outside."""
+    """A span of the day, maybe on some weekdays, outside of which an action works and inside fails."""
 
     start: time
     end: time
@@ -333,7 +333,7 @@ class ToolCall:
     tool: str
     tool_input: str | Mapping[str, Any]
     output: Any = None
-    """What the tool returned: text, a dict, a `ToolMessage`, a `Command`, ...; ignored where `error` is given."""
+    """What the tool returned: text, a dict, a `ToolMessage`, ...; ignored where `error` is given."""
     error: BaseException | str | None = None
     """The exception that the tool raised, or its text."""
     rejected: bool = False

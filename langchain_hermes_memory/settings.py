@@ -116,6 +116,8 @@ class Settings(BaseSettings):
     """Added where a memory is of the tool that is planned."""
     min_relevance: float = Field(0.25, ge=0, le=10)
     """Relevance under which nothing is shown, in units of a typical match by meaning."""
+    min_words_relevance: float = Field(0.55, ge=0, le=10)
+    """The same for a memory that shares nothing but words with the request: one common word is no match."""
     min_share: float = Field(0.2, ge=0, le=1)
     """Share of the best memory's relevance under which another is left out."""
     repetition_weight: float = Field(0.8, ge=0.1, le=1)

@@ -1,7 +1,7 @@
 """Time windows: notices that an action fails at certain hours or on certain days only.
 
 A window is claimed on evidence alone: at least `LEAST_FAILURES` failures, all within one span of the clock or
-on one weekday; at least `LEAST_OUTSIDE` successes outside; inside, successes are at most a quarter of the runs.
+on one weekday; at least `LEAST_OUTSIDE` successes outside; inside, at most a quarter of successes.
 """
 
 from __future__ import annotations

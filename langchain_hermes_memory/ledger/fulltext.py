@@ -19,6 +19,8 @@ MAX_POSTINGS = 20_000
 """Terms of a query that are searched, the rarest ones, and the places they may have altogether."""
 COMMON_SHARE = 0.1
 """A term that more than this share of the memories have is left out where others remain."""
+LEAST_SIZE = 100
+"""Memories that a namespace is taken to have at least: among few, no word would seem rare."""
 COMMON_FROM = 50
 """Memories from which a namespace has common terms."""
 K1 = 1.2
@@ -115,7 +117,8 @@ class SqliteFullText:
         everywhere = sum(chosen.values()) > MAX_POSTINGS
         numbers = connection.scalars(_NEWEST if everywhere else _BEST, values).all()
         found = connection.execute(_TERMS, {"numbers": list(numbers)})
-        weights = {term: math.log1p((size - count + 0.5) / (count + 0.5)) for term, count in chosen.items()}
+        total = max(size, LEAST_SIZE)
+        weights = {term: math.log1p((total - count + 0.5) / (count + 0.5)) for term, count in chosen.items()}
         scored = [(number, _bm25(stored.split(" "), weights, mean_length)) for number, stored in found]
         scored.sort(key=lambda hit: (-hit[1], -hit[0]))
         return scored[:limit]
