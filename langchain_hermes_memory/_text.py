@@ -53,6 +53,11 @@ def say(lang: Lang, key: str, **values: object) -> str:
     return texts(lang)[key].format_map(values)
 
 
+def without_unseen(text: str) -> str:
+    """Return a text without invisible marks; line breaks, tabs and control characters become spaces."""
+    return _UNSEEN.sub(lambda match: " " if match[0][0] < "\xa0" else "", text)
+
+
 def one_line(text: str) -> str:
     """Return a text on one line, without control characters or invisible marks."""
     return " ".join(_UNSEEN.sub(" ", text).split())
