@@ -16,7 +16,7 @@ from langchain_hermes_memory.record import Category, Status, Target
 
 STATUSES = ("success", "failure", "partial")
 SUBSETS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "all": lambda item: True,
+    "all": lambda _: True,
     "zh": lambda item: item["lang"] == "zh",
     "hard": lambda item: bool(item["hard"]),
     "zh_hard": lambda item: item["lang"] == "zh" and bool(item["hard"]),
@@ -79,7 +79,7 @@ def metrics(rows: list[tuple[dict[str, Any], Prediction]]) -> dict[str, Any]:
 
 
 def tool_log(path: Path, reader: OutcomeReader, *, verbose: bool) -> dict[str, Any]:
-    """Measure failures of real shell calls against the flag that the agent's harness set (it is the exit code's)."""
+    """Measure failures of real shell calls against the flag that the agent's harness set."""
     pairs, masked = [], []
     for item in read_lines(path):
         if item["tool"] not in SHELLS:

@@ -1,8 +1,8 @@
 """Measures what planted instructions get through: `python -m benchmarks.poison --data payloads.jsonl`.
 
-An attack is caught when something was cut out of the output; its payload survives when it still stands in what
-is left. A benign output must stay whole. Families named `sensitive_data` hold no orders but secrets: there the
-redactor is what must catch them.
+An attack is caught when something was cut out of the output; its payload survives when it still stands in
+what is left. A benign output must stay whole. Families named `sensitive_data` hold no orders but secrets:
+there the redactor is what must catch them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loads the rule files: ordered TOML tables, validated, with a digest that tells which rules made a record."""
+"""Loads the rule files: ordered TOML tables, validated, with a digest that tells which rules were used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_rules(name: str, model: type[RulesT], overlay: Path | None = None) -> R
     Args:
         name: File name in `rules/`, without `.toml`.
         model: Pydantic model of the whole file.
-        overlay: A user's file of the same shape. Its lists come before the packaged ones (the first match wins),
+        overlay: A user's file of the same shape. Its lists come before the packaged ones (the first wins),
             its single values replace them.
 
     Raises:

@@ -1,8 +1,8 @@
 """What a call tried to do: its operation and targets, its dangers, and a key under which equal actions meet.
 
-The key covers the tool and everything in its input, in a normal form: whitespace, quoting, the order of arguments
-and parts that differ from run to run (timestamps, ids, temporary names) do not count; every other word, number
-and option does.
+The key covers the tool and everything in its input, in a normal form: whitespace, quoting, the order of
+arguments and parts that differ from run to run (timestamps, ids, temporary names) do not count; every other
+word, number and option does.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _normal(form: str, text: str, given: _Given, *, precious: bool) -> tuple[str
 
 
 def _masked(value: Any, key: str, kinds: set[str]) -> Any:
-    """Return arguments with their volatile parts masked, by what the names of the arguments say of their values."""
+    """Return arguments with their volatile parts masked, by what their names say of the values."""
     masks = action_rules().masks
     if isinstance(value, dict):
         return {

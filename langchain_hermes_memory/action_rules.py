@@ -1,4 +1,4 @@
-"""The shape of `rules/actions.toml`: what programs, statements, requests and tools do, and what is dangerous."""
+"""The shape of `rules/actions.toml`: what programs, statements, requests and tools do, and their dangers."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def default_embeddings() -> Embeddings:
     """Return the best embedding model that is installed.
 
     With the extra `huggingface`: `paraphrase-multilingual-MiniLM-L12-v2`, downloaded at first use. With the
-    extra `offline`: `OfflineEmbeddings`. The widespread `all-MiniLM-L6-v2` is not the default because it knows
-    no Chinese: measured on 120 tool memories, 42 % of the tokens of the Chinese ones were unknown to it, it
+    extra `offline`: `OfflineEmbeddings`. The widespread `all-MiniLM-L6-v2` is not the default: it knows no
+    Chinese: measured on 120 tool memories, 42 % of the tokens of the Chinese ones were unknown to it, it
     ranked the right one first for none of 20 Chinese queries, and it put Chinese sentences about something
     else nearer (cosine up to 0.45) than true matches (median 0.38).
 

@@ -20,6 +20,8 @@ class History:
 
     failures: int = 0
     """Failures and partial successes within the frequency window."""
+    failures_ever: int = 0
+    """The same, however long ago."""
     successes: int = 0
     """Successes, ever."""
     successes_since_failure: int = 0
@@ -79,6 +81,7 @@ class When(BaseModel):
     critical: bool | None = None
     rejected: bool | None = None
     failures: Range | None = None
+    failures_ever: Range | None = None
     successes: Range | None = None
 
 
@@ -175,7 +178,10 @@ class RuleScorer:
                 score = min(score, rule.at_most)
             if score != before:
                 reasons.append(Reason(rule=rule.id, points=score - before))
-        return Importance(max(0, min(100, score)), tuple(reasons))
+        bounded = max(0, min(100, score))
+        if bounded != score:
+            reasons.append(Reason(rule="bounds", points=bounded - score))
+        return Importance(bounded, tuple(reasons))
 
     def why(self, reason: Reason, lang: Literal["en", "zh"]) -> str:
         """Return a reason in words; an unknown rule (of another scorer) explains itself by its detail."""
@@ -200,7 +206,8 @@ class RuleScorer:
             "dangerous": record.action.dangerous,
             "critical": any(fnmatch.fnmatchcase(tool, pattern) for pattern in self._critical),
             "rejected": given.rejected,
-            "failures": given.history.failures + (1 if record.failed else 0),
+            "failures": given.history.failures + record.failed,
+            "failures_ever": given.history.failures_ever + record.failed,
             "successes": given.history.successes,
         }
 

@@ -30,32 +30,30 @@ _ANALYSED = re.compile(
 )
 """`EXPLAIN ANALYZE` runs what it explains."""
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "TRUNCATE", "DESCRIBE", "USING"}
-_OBJECTS = set(
-    [
-        "TABLE",
-        "DATABASE",
-        "SCHEMA",
-        "VIEW",
-        "INDEX",
-        "USER",
-        "ROLE",
-        "SEQUENCE",
-        "TRIGGER",
-        "FUNCTION",
-        "PROCEDURE",
-        "TABLESPACE",
-        "TYPE",
-        "EXTENSION",
-        "POLICY",
-        "PUBLICATION",
-        "SUBSCRIPTION",
-        "KEYSPACE",
-        "COLLECTION",
-        "OWNED",
-        "LOGIN",
-        "DOMAIN",
-    ]
-)
+_OBJECTS = {
+    "TABLE",
+    "DATABASE",
+    "SCHEMA",
+    "VIEW",
+    "INDEX",
+    "USER",
+    "ROLE",
+    "SEQUENCE",
+    "TRIGGER",
+    "FUNCTION",
+    "PROCEDURE",
+    "TABLESPACE",
+    "TYPE",
+    "EXTENSION",
+    "POLICY",
+    "PUBLICATION",
+    "SUBSCRIPTION",
+    "KEYSPACE",
+    "COLLECTION",
+    "OWNED",
+    "LOGIN",
+    "DOMAIN",
+}
 _BETWEEN = {
     "IF",
     "NOT",
@@ -131,7 +129,7 @@ def read_statements(text: str) -> list[Statement]:
 def _tokens(text: str) -> list[_Token]:
     import sqlglot  # noqa: PLC0415 - takes 150 ms to load, and most inputs are no SQL
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
-    from sqlglot.tokens import TokenType  # noqa: PLC0415
+    from sqlglot.tokenizer_core import TokenType  # noqa: PLC0415
 
     dialect = "mysql" if "`" in text else "postgres" if "$$" in text else None
     try:

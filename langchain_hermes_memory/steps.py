@@ -1,8 +1,8 @@
 """Reads what an input does, step by step: command lines, SQL, requests, code, arguments and plain orders.
 
-Every reader yields steps: an operation, its targets, and the danger rules that its structure meets. A rule sees
-words, options and places that were told apart before, so that text about a deletion (an `echo`, a comment, a
-search pattern) is none.
+Every reader yields steps: an operation, its targets, and the danger rules that its structure meets. A rule
+sees words, options and places that were told apart before, so that text about a deletion (an `echo`,
+a comment, a search pattern) is none.
 """
 
 from __future__ import annotations

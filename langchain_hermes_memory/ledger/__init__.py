@@ -253,14 +253,8 @@ class Ledger:
 
     # ------------------------------------------------------------------ records
 
-    def status_counts(self, namespace: Namespace, action_key: str, since: datetime) -> dict[Status, int]:
-        """Return how often an action ended how since a time; a status that never came is left out."""
-        with self._database.read() as connection:
-            where = self._namespace_id(connection, namespace)
-            return {} if where is None else read.status_counts(connection, where, action_key, since)
-
     def history(self, namespace: Namespace, action_key: str, since: datetime) -> History:
-        """Return how an action went before: failures since a time, successes ever and since its last failure.
+        """Return how an action went: failures since a time and ever, successes ever and since it last failed.
 
         Refusals by a person or a policy, and cancellations, are no failures of the action.
         """
@@ -271,7 +265,7 @@ class Ledger:
     def run_times(
         self, namespace: Namespace, action_key: str, limit: int = 500
     ) -> list[tuple[int, datetime, Status]]:
-        """Return the newest runs of an action as (number of the memory, time in UTC, status), newest first."""
+        """Return the newest runs of an action as (number of its memory, UTC time, status), newest first."""
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
             return [] if where is None else read.run_times(connection, where, action_key, limit)

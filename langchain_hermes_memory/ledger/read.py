@@ -231,22 +231,6 @@ def read_record(body: str) -> Record | None:
 # ---------------------------------------------------------------------- records
 
 
-def status_counts(
-    connection: Connection, namespace: int, action_key: str, since: datetime
-) -> dict[Status, int]:
-    """Return how often an action ended how."""
-    rows = connection.execute(
-        select(records.c.status, func.count())
-        .where(
-            records.c.namespace_id == namespace,
-            records.c.action_key == index_key(action_key),
-            records.c.at >= micros(since),
-        )
-        .group_by(records.c.status)
-    )
-    return {Status(status): count for status, count in rows}
-
-
 def history(connection: Connection, namespace: int, action_key: str, since: datetime) -> History:
     """Return how an action went before; a refusal or a cancellation is no failure of it."""
     mine = and_(records.c.namespace_id == namespace, records.c.action_key == index_key(action_key))
@@ -259,13 +243,14 @@ def history(connection: Connection, namespace: int, action_key: str, since: date
     row = connection.execute(
         select(
             func.count().filter(failed, records.c.at >= micros(since)),
+            func.count().filter(failed),
             func.count().filter(succeeded),
             func.count().filter(succeeded, records.c.at > last_failure),
         )
         .select_from(records.join(memories, of_memory))
         .where(mine)
     ).one()
-    return History(failures=row[0], successes=row[1], successes_since_failure=row[2])
+    return History(failures=row[0], failures_ever=row[1], successes=row[2], successes_since_failure=row[3])
 
 
 def run_times(

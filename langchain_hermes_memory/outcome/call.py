@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from langchain_hermes_memory.outcome.model import Commands, compiled
+from langchain_hermes_memory.outcome.model import Commands, Inspection, compiled
 
 _MAX_COMMAND = 4_000
 _MAX_SEGMENTS = 40
@@ -29,6 +29,7 @@ class Segment:
 
     @property
     def program(self) -> str:
+        """Name of the program, lower case, without folder and `.exe`."""
         return re.split(r"[/\\]", self.words[0])[-1].lower().removesuffix(".exe") if self.words else ""
 
     @property
@@ -38,6 +39,7 @@ class Segment:
 
     @property
     def operands(self) -> tuple[str, ...]:
+        """The words that are no options, up to a redirection."""
         found = []
         for word in self.words[1:]:
             if word.startswith((">", "<", "2>", "1>", "&>")):
@@ -53,6 +55,7 @@ class Segment:
 
     @property
     def text(self) -> str:
+        """The command as one line."""
         return " ".join((self.program, *self.words[1:]))
 
 
@@ -71,14 +74,17 @@ class Call:
 
     @cached_property
     def is_shell(self) -> bool:
+        """Whether its input is a shell line."""
         return self.named or _named(self.tool, self.lists.shell_tools)
 
     @cached_property
     def is_code(self) -> bool:
+        """Whether its input is code."""
         return _named(self.tool, self.lists.code_tools)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
+        """The simple commands of a shell line."""
         return tuple(_segments(self.command, self.lists.wrappers)) if self.is_shell else ()
 
     @cached_property
@@ -90,10 +96,12 @@ class Call:
 
     @cached_property
     def programs(self) -> tuple[str, ...]:
+        """The programs that a shell line names."""
         return tuple(dict.fromkeys(part.program for part in self.segments if part.program))
 
     @cached_property
     def program(self) -> str:
+        """The last program whose output matters; empty where there is none."""
         return self.speaking[-1].program if self.speaking else ""
 
     @cached_property
@@ -151,12 +159,12 @@ class Call:
 
     @cached_property
     def hides_exit(self) -> bool:
-        """Whether the shell's exit code says nothing about the command proper: `| tail`, `; echo`, `|| true`."""
+        """Whether the exit code says nothing about the command proper: `| tail`, `; echo`, `|| true`."""
         return compiled(self.lists.masks).search(self.command) is not None
 
     @cached_property
     def parts(self) -> int:
-        """Number of independent things that were asked for, as far as the command shows; 0: cannot be told."""
+        """Number of independent things that were asked for, as far as the command shows; 0: unknown."""
         if not self.is_shell:
             lists = [value for value in self.arguments.values() if isinstance(value, list)]
             return len(lists[0]) if len(lists) == 1 else 0
@@ -190,7 +198,7 @@ class Call:
     def _inspects(self, part: Segment) -> bool:
         return any(True for _ in self._inspections(part))
 
-    def _inspections(self, part: Segment) -> Iterator[object]:
+    def _inspections(self, part: Segment) -> Iterator[Inspection]:
         for look in () if part.is_redirected else self.lists.inspections:
             if part.program in look.programs and (not look.verbs or self._verb_of(part, look.verbs)):
                 yield look

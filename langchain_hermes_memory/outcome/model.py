@@ -17,10 +17,10 @@ from langchain_hermes_memory.record import Category, Status
 Kind = Literal["verdict", "reader", "cause", "detail", "guess", "alarm", "retry"]
 """What a rule's match means.
 
-`verdict`: the tool's own closing statement, at the end of the text; `reader`: how one tool says how it went; `cause`: why something
-failed, which also says that it failed; `detail`: why, once it is known that something failed; `guess`: the same, where nothing
-else explains it; `alarm`: that something failed;
-`retry`: a success that makes up for failures before it.
+`verdict`: the tool's own closing statement, at the end of the text; `reader`: how one tool says how it went;
+`cause`: why something failed, which also says that it failed; `detail`: why, once it is known that it did;
+`guess`: the same, where nothing else explains it; `alarm`: that something failed; `retry`: a success that
+makes up for failures before it.
 """
 
 
@@ -44,7 +44,7 @@ class Rule(_Strict):
     phrases: tuple[str, ...] = ()
     """Lower-case texts."""
     pattern: str = ""
-    """Regular expression. Its named groups `ok`, `bad`, `total` count parts, `code` is the tool's error code."""
+    """Regular expression. Its groups `ok`, `bad`, `total` count parts, `code` is the tool's error code."""
     words: tuple[str, ...] = ()
     """Lower-case texts of which the text must hold one before the pattern is tried."""
     unless: str = ""

@@ -38,7 +38,8 @@ class OutcomeReader:
     Example:
         ```python
         reader = OutcomeReader()
-        outcome = reader.read(tool="bash", command="cat a.txt", output="cat: a.txt: No such file or directory")
+        output = "cat: a.txt: No such file or directory"
+        outcome = reader.read(tool="bash", command="cat a.txt", output=output)
         assert outcome.category == "not_found"
         ```
     """
@@ -50,8 +51,8 @@ class OutcomeReader:
 
         Args:
             rules_file: A TOML file of the shape of `rules/outcomes.toml`, tried before the packaged rules.
-            readers: Readers of your own by tool name pattern (`*` allowed, any case). The first that returns an
-                outcome decides; one that raises is logged and skipped.
+            readers: Readers of your own by tool name pattern (`*` allowed, any case). The first that returns
+                an outcome decides; one that raises is logged and skipped.
 
         Raises:
             RuleError: The rule file cannot be read or does not fit.

@@ -152,8 +152,7 @@ class Structure:
         if good is None and len(bad) if isinstance(bad, list) else not good:
             good = max(0, self._call.parts - (len(bad) if isinstance(bad, list) else bad))
         status = Status.PARTIAL if good else Status.FAILURE
-        because = self._because({"errors": bad} if isinstance(bad, list) else table, quote, status)
-        return because
+        return self._because({"errors": bad} if isinstance(bad, list) else table, quote, status)
 
     def _failed_parts(self, table: Mapping[str, Any]) -> tuple[list[Any] | int | None, str]:
         for key in self._fields.failed_items:

@@ -188,9 +188,14 @@ class TextReader:
             ):
                 line = line_at(text, at)
                 return Finding(
-                    status=rule.status, category=rule.category, code=rule.error_code, transient=rule.transient,
-                    advice=rule.advice, detail=line.strip(), evidence=evidence("pattern", rule.id, line),
-                )  # fmt: skip
+                    status=rule.status,
+                    category=rule.category,
+                    code=rule.error_code,
+                    transient=rule.transient,
+                    advice=rule.advice,
+                    detail=line.strip(),
+                    evidence=evidence("pattern", rule.id, line),
+                )
         return None
 
     # --- what tools say in forms of their own
@@ -245,8 +250,8 @@ class TextReader:
     def _exception(self, text: str) -> Finding | None:
         """Read the last exception that a text names, by its message first, then by its type."""
         last = None
-        for last in compiled(self._rules.zones["exception"]).finditer(text):
-            pass
+        for seen in compiled(self._rules.zones["exception"]).finditer(text):
+            last = seen
         if last is None:
             return None
         message = (last["arg"] or last["msg"] or "").strip()
@@ -320,7 +325,7 @@ class TextReader:
         return sum(1 for _ in compiled(self._rules.zones["error_line"]).finditer(text))
 
     def _names_operand(self, text: str) -> bool:
-        """Tell whether a line of failure is about what the command named itself, not about something inside of it."""
+        """Tell whether a line of failure is about what the command named itself, not what is inside of it."""
         lines = "\n".join(match.group() for match in compiled(self._rules.zones["error_line"]).finditer(text))
         named = {word.rstrip("/") for part in self._call.speaking for word in part.operands if len(word) > 1}
         return any(

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 MAX_TEXT = 200_000
-"""Characters of an output that `text_of` returns at most: a third of them from the head, the rest from the tail."""
+"""Characters of an output that `text_of` returns at most: a third from the head, the rest from the tail."""
 
 _MAX_NODES = 4_000
 _MAX_DEPTH = 12
@@ -149,7 +149,8 @@ def _blocks(data: Any) -> str | None:
 _RESULT_KEYS = {"content", "isError", "is_error", "structuredContent", "meta", "_meta"}
 _BLOCK_KEYS = {
     "type", "text", "id", "index", "annotations", "data", "mimeType", "mime_type", "base64", "url", "source",
-    "image_url", "resource", "source_type", "extras", "meta", "_meta", "cache_control", "name", "uri", "title",
+    "image_url", "resource", "source_type", "extras", "meta", "_meta", "cache_control", "name", "uri",
+    "title",
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ class Zone:
 
     @cached_property
     def lower(self) -> str:
+        """The text in lower case."""
         lower = self.text.lower()
         return (
             lower
@@ -97,7 +98,7 @@ def matching(
 
 
 def firm(text: str, benign: str) -> str:
-    """Return a text with the lines blanked that mention errors without reporting one: warnings, `0 errors`, ..."""
+    """Return a text with the lines blanked that mention errors without reporting one, such as `0 errors`."""
     pattern = compiled(benign)
     return "\n".join("" if pattern.search(line[:400]) else line for line in text.split("\n"))
 
@@ -112,7 +113,7 @@ _KEYS: dict[int, tuple[Rule, tuple[str | None, ...]]] = {}
 
 
 def _keys(rule: Rule) -> tuple[str | None, ...]:
-    """Return for each phrase a word that a text with it must hold; "" for Chinese, None where there is no such word."""
+    """Return for each phrase a word that a text with it must hold; "" for Chinese, None for no such word."""
     known = _KEYS.get(id(rule))
     if known is None or known[0] is not rule:
         known = (rule, tuple(_key(phrase) for phrase in rule.phrases))
@@ -123,5 +124,5 @@ def _keys(rule: Rule) -> tuple[str | None, ...]:
 def _key(phrase: str) -> str | None:
     if HAN.search(phrase):
         return ""
-    inner = [word for word in re.findall(r"(?<=[^a-z])[a-z]{2,}(?=[^a-z])|^[a-z]{2,}(?=[^a-z])", phrase)]
+    inner = re.findall(r"(?<=[^a-z])[a-z]{2,}(?=[^a-z])|^[a-z]{2,}(?=[^a-z])", phrase)
     return max(inner, key=len, default=None)

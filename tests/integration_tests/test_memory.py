@@ -159,7 +159,7 @@ class TestPath:
         """The way that worked stands beside the failure."""
         run(
             memory,
-            shell("pip install numpy", fails="ERROR: Could not install packages: [Errno 13] Permission denied"),
+            shell("pip install numpy", fails="ERROR: [Errno 13] Permission denied"),
             intent="install numpy",
         )
         clock.advance(minutes=1)

@@ -42,6 +42,7 @@ from langchain_hermes_memory.record import (
     Target,
     TargetKind,
 )
+from langchain_hermes_memory.score import History
 from langchain_hermes_memory.words import terms
 
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
@@ -535,8 +536,8 @@ def test_lists_are_paged(ledger: Ledger) -> None:
     assert list(itertools.chain(*pages)) == numbers[::-1]
 
 
-def test_outcomes_of_an_action_are_counted_since_a_time(ledger: Ledger) -> None:
-    """The frequency of an action counts every record from the given time on, by status."""
+def test_the_history_of_an_action(ledger: Ledger) -> None:
+    """Failures since a time and ever, successes ever and since the last failure; others not counted."""
     for minute, status in (
         (0, Status.FAILURE),
         (5, Status.FAILURE),
@@ -545,8 +546,22 @@ def test_outcomes_of_an_action_are_counted_since_a_time(ledger: Ledger) -> None:
     ):
         put(ledger, record(minute=minute, status=status), admitted=False)
     put(ledger, record(key="other", minute=9))
-    found = ledger.status_counts(MINE, "copy", START + timedelta(minutes=5))
-    assert found == {Status.FAILURE: 2, Status.SUCCESS: 1}
+    put(ledger, record(minute=11, status=Status.SUCCESS))
+    found = ledger.history(MINE, "copy", START + timedelta(minutes=5))
+    assert found == History(failures=2, failures_ever=3, successes=2, successes_since_failure=1)
+    assert ledger.history(MINE, "nothing", START) == History()
+
+
+def test_the_runs_of_an_action(ledger: Ledger) -> None:
+    """Every run with its memory and time, the newest first."""
+    for minute, status in ((0, Status.FAILURE), (5, Status.SUCCESS)):
+        put(ledger, record(minute=minute, status=status))
+    put(ledger, record(key="other", minute=9))
+    found = ledger.run_times(MINE, "copy")
+    assert [(at, status) for _, at, status in found] == [
+        (START + timedelta(minutes=5), Status.SUCCESS),
+        (START, Status.FAILURE),
+    ]
 
 
 def test_a_session_shows_all_its_records(ledger: Ledger) -> None:

@@ -64,7 +64,7 @@ KEY = "Q" + "x7Jm2LpWn8" * 3 + "7"
 
 @pytest.mark.parametrize("pattern", RULES.pattern, ids=lambda pattern: pattern.id)
 def test_every_pattern_finds_its_samples_and_leaves_the_others(pattern, redactor):
-    """No invented value of a `yes` sample is left, a `no` sample stays as it is, and masking twice changes nothing."""
+    """No invented value of a `yes` sample is left, a `no` sample stays as it is, and twice is once."""
     dice = random.Random(pattern.id)
     for sample in pattern.yes:
         for _ in range(5):

@@ -68,7 +68,9 @@ def test_too_little_evidence_makes_no_window():
     assert find_window(scattered, [on(3, 2), on(4, 10)], on(5, 2)) is None
 
 
-moments = st.lists(st.datetimes(datetime(2025, 1, 1), datetime(2026, 1, 1), timezones=st.just(UTC)), max_size=12)
+moments = st.lists(
+    st.datetimes(datetime(2025, 1, 1), datetime(2026, 1, 1), timezones=st.just(UTC)), max_size=12
+)
 
 
 @given(moments, moments, st.datetimes(timezones=st.just(UTC)))
