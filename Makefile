@@ -55,7 +55,7 @@ $(BIN)/python:
 
 # Stamps: nothing is installed again until what is asked for changes.
 $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(BIN)/python
-	@$(INSTALL) --editable ".[agents,offline,demo]"
+	@$(INSTALL) --editable ".[agents,offline]"
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python

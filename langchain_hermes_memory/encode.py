@@ -235,10 +235,10 @@ class Encoder:
         result = record.execution_result
         outcome = say(record.lang, f"status.{result.status}")
         if result.category is not None:
-            code = result.error_code.replace("_", " ").lower()
             category = say(record.lang, f"category.{result.category}")
-            detail = shorten(one_line(result.error_detail), DETAIL_CHARS)
-            outcome = f"{outcome}: {category} {code}: {detail}"
+            code = result.error_code.replace("_", " ").lower()
+            cause = category if code in category else f"{category} {code}"
+            outcome = f"{outcome}: {cause}: {shorten(one_line(result.error_detail), DETAIL_CHARS)}"
         command = shorten(
             one_line(_in_words(record.original_command)), self._settings.max_description_chars // 2
         )

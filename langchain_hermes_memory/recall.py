@@ -264,6 +264,8 @@ class Recaller:
     def _outcome_factors(self, query: Query, memory: Memory) -> Iterable[Factor]:
         settings, record = self._settings, memory.record
         if record.type is not RecordType.TOOL:
+            if record.type is RecordType.CONVERSATION and record.tags == (record.type.value,):
+                yield Factor(name="plain_request", value=settings.plain_request_weight)
             return
         if record.execution_result.status is Status.SUCCESS:
             yield Factor(name="success", value=settings.success_weight)

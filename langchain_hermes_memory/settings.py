@@ -126,6 +126,8 @@ class Settings(BaseSettings):
     """Factor for a success (the article's 1.5 buries lessons)."""
     efficient_weight: float = Field(1.05, ge=0.5, le=2)
     """Further factor for a success tagged `efficient`."""
+    plain_request_weight: float = Field(0.7, ge=0.1, le=1)
+    """Factor for a turn that states nothing: what came of the request is told by the runs that it caused."""
     transient_weight: float = Field(0.8, ge=0.1, le=1)
     """Factor for a failure that may have been an accident."""
     resolved_weight: float = Field(0.6, ge=0.1, le=1)
