@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_hermes_memory import HermesMemory, HermesMemoryError
+from langchain_hermes_memory.memory import LEDGER_FILE
 
 app = typer.Typer(no_args_is_help=True, help="Looks into the memory of an agent, and maintains it.")
 console = Console()
@@ -25,13 +26,17 @@ Agent = Annotated[str, typer.Option(help="Which agent's memory.")]
 def _opened(path: Path, user: str = "default", agent: str = "default") -> Iterator[HermesMemory]:
     """Open a store that is there; errors of ours become one line and exit code 1."""
     try:
-        if not path.is_dir():
-            raise HermesMemoryError(f"{path} is no folder.")
-        with HermesMemory.open(path, user=user, agent=agent) as memory:
+        with HermesMemory.open(_existing(path), user=user, agent=agent) as memory:
             yield memory
     except HermesMemoryError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
+
+
+def _existing(path: Path) -> Path:
+    if not (path / LEDGER_FILE).is_file():
+        raise HermesMemoryError(f"{path} holds no memory: there is no {LEDGER_FILE} in it.")
+    return path
 
 
 @app.command()

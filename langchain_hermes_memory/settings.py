@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     repetition_weight: float = Field(0.8, ge=0.1, le=1)
     """Factor for each memory of the same action, or of the same wish and outcome, that is chosen already."""
     success_weight: float = Field(1.1, ge=0.5, le=2)
-    """Factor for a success (the article's 1.5 buries lessons)."""
+    """Factor for a success; 1.5 and more buries lessons."""
     efficient_weight: float = Field(1.05, ge=0.5, le=2)
     """Further factor for a success tagged `efficient`."""
     plain_request_weight: float = Field(0.7, ge=0.1, le=1)

@@ -1,0 +1,49 @@
+"""The README tells the truth: its settings are those that there are, its code runs."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from langchain_core.tools import tool
+
+from langchain_hermes_memory.settings import Settings
+from langchain_hermes_memory.testing import ScriptedChatModel
+
+README = Path(__file__).parents[2] / "README.md"
+TEXT = README.read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@tool
+def clean_folder(path: str) -> str:
+    """Delete all files in a folder."""
+    return f"SUCCESS: cleaned {path}"
+
+
+def settings_table():
+    """The settings as a table of Markdown."""
+    rows = ["| setting | default | allowed | meaning |", "|---|---|---|---|"]
+    for row in Settings.describe():
+        cells = (f"`{row.name}`", f"`{row.default}`", row.allowed, row.meaning)
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(rows)
+
+
+def test_the_settings_are_listed():
+    """With default, range and meaning, as the model has them."""
+    found = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", TEXT, re.DOTALL)
+    assert found[1] == settings_table(), f"the table should be:\n{settings_table()}"
+
+
+@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
+def test_the_examples_run(code, tmp_path, monkeypatch):
+    """Each by itself, with a scripted model in place of a real one."""
+    monkeypatch.chdir(tmp_path)
+    call = {"name": "clean_folder", "args": {"path": "/tmp/cache"}}
+    scope = {"model": ScriptedChatModel(script=[call, "Done."]), "tools": [clean_folder]}
+    exec(compile(code, str(README), "exec"), scope)
+    for value in scope.values():
+        if type(value).__name__ == "HermesMemory":
+            value.close()
+    assert os.listdir(tmp_path) == ["memory"]
