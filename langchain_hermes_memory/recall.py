@@ -29,7 +29,7 @@ from langchain_hermes_memory.action import (
     target_relation,
 )
 from langchain_hermes_memory.caveats import NEAR, is_about_others
-from langchain_hermes_memory.ledger import Ledger
+from langchain_hermes_memory.ledger import Filters, Ledger
 from langchain_hermes_memory.record import (
     Action,
     Category,
@@ -87,6 +87,8 @@ class _Asked:
     action: Action | None
     targets: tuple[Target, ...]
     words: list[str]
+    tool_share: float
+    """Share of the memories that are of the planned tool: one that does everything tells little."""
 
 
 class Recaller:
@@ -131,7 +133,8 @@ class Recaller:
             for target in (*(action.targets if action else ()), *read_targets(query.text))
         }
         command = command_text(query.tool_input) if query.tool_input else ""
-        return _Asked(query, action, tuple(named.values()), terms(f"{query.text} {command}"))
+        share = self._ledger.tool_share(query.namespace, query.tool) if query.tool else 1.0
+        return _Asked(query, action, tuple(named.values()), terms(f"{query.text} {command}"), share)
 
     # ------------------------------------------------------------------ candidates
 
@@ -149,6 +152,10 @@ class Recaller:
             found.setdefault(number, {})["words"] = settings.words_weight * bm25 / (bm25 + saturation)
         if asked.action is not None:
             for number in self._ledger.by_action(query.namespace, asked.action.key):
+                found.setdefault(number, {})
+        if query.tool:
+            failures = Filters(tool=query.tool, status=(Status.FAILURE, Status.PARTIAL))
+            for number in self._ledger.select(query.namespace, failures, limit=settings.fetch_k):
                 found.setdefault(number, {})
         if asked.targets:
             values = [target.value for target in asked.targets]
@@ -232,7 +239,7 @@ class Recaller:
         elif asked.action is not None and action.family == asked.action.family:
             bonuses["family"] = self._settings.family_bonus
         if asked.query.tool and memory.record.tool_name == asked.query.tool:
-            bonuses["tool"] = self._settings.tool_bonus
+            bonuses["tool"] = self._settings.tool_bonus * (1 - asked.tool_share) ** 3
         relations = _relations(asked.targets, action.targets)
         if TargetRelation.SAME in relations:
             bonuses["target"] = self._settings.target_bonus

@@ -112,8 +112,8 @@ class Settings(BaseSettings):
     """Added where a memory is about a target that is asked for; half of it for one inside or around it."""
     family_bonus: float = Field(0.2, ge=0, le=10)
     """Added where a memory is of the same kind of action on another target."""
-    tool_bonus: float = Field(0.1, ge=0, le=10)
-    """Added where a memory is of the tool that is planned."""
+    tool_bonus: float = Field(0.6, ge=0, le=10)
+    """Added where a memory is of the tool that is planned; less, the more memories are of that tool."""
     min_relevance: float = Field(0.25, ge=0, le=10)
     """Relevance under which nothing is shown, in units of a typical match by meaning."""
     min_words_relevance: float = Field(0.55, ge=0, le=10)

@@ -262,6 +262,12 @@ class Ledger:
             where = self._namespace_id(connection, namespace)
             return History() if where is None else read.history(connection, where, action_key, since)
 
+    def tool_share(self, namespace: Namespace, tool: str) -> float:
+        """Return the share of a namespace's memories that are of a tool, 0 to 1."""
+        with self._database.read() as connection:
+            where = self._namespace_id(connection, namespace)
+            return 0.0 if where is None else read.tool_share(connection, where, tool)
+
     def run_times(
         self, namespace: Namespace, action_key: str, limit: int = 500
     ) -> list[tuple[int, datetime, Status]]:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
+    Executable,
     Row,
     ScalarSelect,
     Select,
@@ -233,24 +234,36 @@ def read_record(body: str) -> Record | None:
 
 def history(connection: Connection, namespace: int, action_key: str, since: datetime) -> History:
     """Return how an action went before; a refusal or a cancellation is no failure of it."""
-    mine = and_(records.c.namespace_id == namespace, records.c.action_key == index_key(action_key))
+    values = {"namespace": namespace, "action": index_key(action_key), "since": micros(since)}
+    row = connection.execute(_history_statement(), values).one()
+    return History(failures=row[0], failures_ever=row[1], successes=row[2], successes_since_failure=row[3])
+
+
+@functools.cache
+def _history_statement() -> Executable:
+    """Built once: to build it takes longer than to run it."""
+    mine = and_(records.c.namespace_id == _NAMESPACE, records.c.action_key == bindparam("action"))
+    of_memory = records.join(memories, memories.c.number == records.c.memory)
     failed = and_(records.c.status.in_(_FAILED), memories.c.category.not_in(_NOT_ITS_FAULT))
     succeeded = records.c.status == Status.SUCCESS.value
-    of_memory = memories.c.number == records.c.memory
-    last_failure = (
-        select(func.max(records.c.at)).select_from(records.join(memories, of_memory)).where(mine, failed)
-    ).scalar_subquery()
-    row = connection.execute(
+    last_failure = select(func.max(records.c.at)).select_from(of_memory).where(mine, failed).scalar_subquery()
+    return (
         select(
-            func.count().filter(failed, records.c.at >= micros(since)),
+            func.count().filter(failed, records.c.at >= bindparam("since")),
             func.count().filter(failed),
             func.count().filter(succeeded),
             func.count().filter(succeeded, records.c.at > last_failure),
         )
-        .select_from(records.join(memories, of_memory))
+        .select_from(of_memory)
         .where(mine)
-    ).one()
-    return History(failures=row[0], failures_ever=row[1], successes=row[2], successes_since_failure=row[3])
+    )
+
+
+def tool_share(connection: Connection, namespace: int, tool: str) -> float:
+    """Return the share of the memories that are of a tool."""
+    of_tool = func.count().filter(memories.c.tool == index_key(tool))
+    row = connection.execute(select(of_tool, func.count()).where(memories.c.namespace_id == namespace)).one()
+    return float(row[0] / row[1]) if row[1] else 0.0
 
 
 def run_times(
@@ -306,6 +319,19 @@ def unresolved_failures(
     connection: Connection, namespace: int, session_id: str, since: datetime, limit: int
 ) -> list[tuple[int, Record]]:
     """Return failures of a session that neither a later success nor a solution has settled, newest first."""
+    values = {"namespace": namespace, "session": index_key(session_id), "since": micros(since)}
+    found: dict[int, Record] = {}
+    for number, body in connection.execute(_unresolved_statement(), values):
+        record = read_record(body) if number not in found else None
+        if record is not None:
+            found[number] = record
+        if len(found) >= limit:
+            break
+    return list(found.items())
+
+
+@functools.cache
+def _unresolved_statement() -> Executable:
     later = records.alias("later")
     succeeded = exists().where(
         later.c.namespace_id == records.c.namespace_id,
@@ -313,24 +339,19 @@ def unresolved_failures(
         later.c.status == Status.SUCCESS.value,
         later.c.at > records.c.at,
     )
-    statement = (
-        _of_session(select(records.c.memory, records.c.body), namespace, session_id)
+    return (
+        select(records.c.memory, records.c.body)
         .join(memories, memories.c.number == records.c.memory)
         .where(
+            records.c.namespace_id == _NAMESPACE,
+            records.c.session == bindparam("session"),
             records.c.status.in_(_FAILED),
-            records.c.at >= micros(since),
+            records.c.at >= bindparam("since"),
             memories.c.solution.is_(None),
             ~succeeded,
         )
+        .order_by(records.c.at.desc(), records.c.id.desc())
     )
-    found: dict[int, Record] = {}
-    for number, body in connection.execute(statement):
-        record = read_record(body) if number not in found else None
-        if record is not None:
-            found[number] = record
-        if len(found) >= limit:
-            break
-    return list(found.items())
 
 
 # ---------------------------------------------------------------------- candidates

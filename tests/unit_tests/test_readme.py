@@ -1,6 +1,5 @@
 """The README tells the truth: its settings are those that there are, its code runs."""
 
-import os
 import re
 from pathlib import Path
 
@@ -46,4 +45,4 @@ def test_the_examples_run(code, tmp_path, monkeypatch):
     for value in scope.values():
         if type(value).__name__ == "HermesMemory":
             value.close()
-    assert os.listdir(tmp_path) == ["memory"]
+    assert [child.name for child in tmp_path.iterdir()] == ["memory"]
