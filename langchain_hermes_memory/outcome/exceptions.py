@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_hermes_memory.outcome.finding import Finding, by_http, evidence
 from langchain_hermes_memory.outcome.model import OutcomeRules
+from langchain_hermes_memory.outcome.values import squeeze
 from langchain_hermes_memory.record import Category, Status
 
 _MAX_CHAIN = 5
@@ -72,7 +73,7 @@ def _inner_type(rules: OutcomeRules, error: BaseException, quote: str) -> Findin
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)[:8_000]
+        return squeeze(str(error)[:8_000])
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
         return ""
 

@@ -17,7 +17,15 @@ from langchain_hermes_memory.outcome.finding import Finding, evidence
 from langchain_hermes_memory.outcome.model import compiled, load
 from langchain_hermes_memory.outcome.structure import Structure
 from langchain_hermes_memory.outcome.text import TextReader
-from langchain_hermes_memory.outcome.values import cut_middle, messages_of, parse, plain, text_of
+from langchain_hermes_memory.outcome.values import (
+    as_result,
+    cut_middle,
+    messages_of,
+    parse,
+    plain,
+    squeeze,
+    text_of,
+)
 from langchain_hermes_memory.record import Category, Outcome, Status, Target, TargetClass
 
 logger = logging.getLogger(__name__)
@@ -106,12 +114,13 @@ class OutcomeReader:
             return read_exception(self._rules, error, text.cause)
         if isinstance(error, str):
             return self._error_text(error, text)
-        shown = cut_middle(text_of(output), MAX_READ)
+        output = as_result(output)
+        shown = squeeze(cut_middle(text_of(output), MAX_READ))
         own = self._own_reader(call, shown)
         return own or self._output(call, output, shown, text)
 
     def _error_text(self, error: str, text: TextReader) -> Finding:
-        short = cut_middle(error, MAX_READ)
+        short = squeeze(cut_middle(error, MAX_READ))
         base = Finding(
             status=Status.FAILURE, detail=short, evidence=evidence("exception", "error-text", short)
         )
@@ -174,9 +183,9 @@ class OutcomeReader:
             return Outcome(status=finding.status, evidence=seen)
         category = finding.category or Category.UNKNOWN
         transient = finding.transient if finding.transient is not None else self._rules.transient[category]
-        if category is Category.NOT_FOUND and self._vanished(finding, call, targets):
-            transient = True
         advice = finding.advice or ("retry_later" if transient is True else self._rules.advice[category])
+        if category is Category.NOT_FOUND and self._vanished(finding, call, targets):
+            transient, advice = True, "already_gone"
         return Outcome(
             status=finding.status,
             category=category,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -40,6 +41,19 @@ def cut_middle(text: str, limit: int) -> str:
         return text
     head = limit // 3
     return text[:head] + _CUT + text[len(text) - (limit - head - len(_CUT)) :]
+
+
+def squeeze(text: str) -> str:
+    """Shorten runs of blanks and empty lines: they say nothing, and patterns search them in vain."""
+    return _LINES.sub("\n\n", _BLANKS.sub(" " * 16, text))
+
+
+def as_result(output: Any) -> Any:
+    """Return the object that a text holds if it is the result of a tool server; else the output as it is."""
+    if not isinstance(output, str) or '"content"' not in output[:MAX_TEXT]:
+        return output
+    data = parse(output)
+    return data if isinstance(data, dict) and "content" in data and data.keys() <= _RESULT_KEYS else output
 
 
 def messages_of(value: Any) -> list[Any]:
@@ -146,6 +160,8 @@ def _blocks(data: Any) -> str | None:
     return "\n".join(parts)
 
 
+_BLANKS = re.compile(r"[^\S\n]{17,}")
+_LINES = re.compile(r"(?:[^\S\n]{0,16}\n){3,}")
 _RESULT_KEYS = {"content", "isError", "is_error", "structuredContent", "meta", "_meta"}
 _BLOCK_KEYS = {
     "type", "text", "id", "index", "annotations", "data", "mimeType", "mime_type", "base64", "url", "source",
