@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from langchain_hermes_memory.memory import HermesMemory
     from langchain_hermes_memory.record import Category, Lifecycle, Namespace, RecallFilter, Record, Status
     from langchain_hermes_memory.render import Block
+    from langchain_hermes_memory.score_llm import LLMScorer
     from langchain_hermes_memory.settings import Settings
 
 _HOMES = {
@@ -18,6 +19,7 @@ _HOMES = {
     "Category": "record",
     "HermesMemory": "memory",
     "HermesMemoryError": "errors",
+    "LLMScorer": "score_llm",
     "Lifecycle": "record",
     "Namespace": "record",
     "OfflineEmbeddings": "embeddings",
@@ -33,6 +35,7 @@ __all__ = [
     "Category",
     "HermesMemory",
     "HermesMemoryError",
+    "LLMScorer",
     "Lifecycle",
     "Namespace",
     "OfflineEmbeddings",

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -52,6 +53,8 @@ class Encoded(NamedTuple):
     """Digest under which equal records are counted as one memory."""
     admitted: bool
     """Whether it is important enough for long-term memory."""
+    scored: ScoreInput
+    """What its importance was read off; holds the record with its score."""
 
 
 class Encoder:
@@ -219,7 +222,8 @@ class Encoder:
         record = record.model_copy(
             update={"importance_score": importance.score, "importance_reasons": importance.reasons}
         )
-        return Encoded(record, fold_key, importance.score >= self._settings.admit_importance)
+        admitted = importance.score >= self._settings.admit_importance
+        return Encoded(record, fold_key, admitted, replace(given, record=record))
 
     def _weigh_repetition(self, outcome: Outcome, history: History) -> Outcome:
         """An accident that keeps coming back is none: it is no longer called transient."""

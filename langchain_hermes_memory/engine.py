@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -33,13 +33,15 @@ from langchain_hermes_memory.record import (
     Turn,
 )
 from langchain_hermes_memory.render import Block, Frame, Renderer
-from langchain_hermes_memory.score import History
+from langchain_hermes_memory.score import History, ScoreInput, Scorer
 from langchain_hermes_memory.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 CATCH_UP = 32
 """Pending memories that a recall indexes itself, so that it sees what was just recorded."""
+MOST_TO_REFINE = 1_000
+"""Records that wait to be scored again; the oldest keeps the rules' score."""
 CLOSE_TIMEOUT = 5.0
 """Seconds for which `close` goes on indexing; what is left is indexed at the next start."""
 
@@ -57,6 +59,7 @@ class Engine:
         encoder: Makes records.
         recaller: Finds them.
         renderer: Words them.
+        refiner: Scores records again behind, for scorers that are too slow for a capture.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Engine:
         encoder: Encoder,
         recaller: Recaller,
         renderer: Renderer,
+        refiner: Scorer | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -77,7 +81,9 @@ class Engine:
         self._encoder = encoder
         self._recaller = recaller
         self._renderer = renderer
-        self._worker = Worker(indexer.step, "hermes-memory-indexer")
+        self._refiner = refiner
+        self._to_refine: deque[ScoreInput] = deque(maxlen=MOST_TO_REFINE)
+        self._worker = Worker(self._work_behind, "hermes-memory-worker")
         self._counters: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._closed = False
@@ -121,12 +127,35 @@ class Engine:
         self.count("offered")
         number = self.ledger.add(encoded.record, fold_key=encoded.fold_key, admitted=encoded.admitted)
         self.count("stored")
-        if encoded.admitted:
-            if self.settings.background:
-                self._worker.wake()
-            else:
-                self._softly("index", self._indexer.flush, None)
+        if self._refiner is not None:
+            self._to_refine.append(encoded.scored)
+        if not self.settings.background:
+            self._softly("index", self.flush, None)
+        elif encoded.admitted or self._to_refine:
+            self._worker.wake()
         return number
+
+    def _work_behind(self) -> bool:
+        """Score one record again, or index one batch; return whether there is more."""
+        if not self._to_refine:
+            return self._indexer.step()
+        self._softly("refine", self._refine, None)
+        return True
+
+    def _refine(self) -> None:
+        try:
+            given = self._to_refine.popleft()
+        except IndexError:  # a flush was faster
+            return
+        if self._refiner is None:
+            return
+        found = self._refiner.score(given)
+        if found.score != given.record.importance_score:
+            record = given.record.model_copy(
+                update={"importance_score": found.score, "importance_reasons": found.reasons}
+            )
+            self.ledger.rescore(record, admitted=found.score >= self.settings.admit_importance)
+            self.count("refined")
 
     def _history(self, namespace: Namespace, action_key: str) -> History:
         since = self.clock() - timedelta(days=self.settings.frequency_window_days)
@@ -340,7 +369,12 @@ class Engine:
             EmbeddingError: The model failed; what is not indexed yet stays queued in the ledger.
             StoreError: The ledger or the index cannot be used.
         """
-        return self._indexer.flush(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._to_refine:
+            if end is not None and time.monotonic() >= end:
+                return False
+            self._refine()
+        return self._indexer.flush(None if end is None else max(0.0, end - time.monotonic()))
 
     def close(self) -> None:
         """Index what is left, for a few seconds at most, and close the store; a second call does nothing."""
@@ -349,8 +383,9 @@ class Engine:
                 return
             self._closed = True
         self._worker.stop(CLOSE_TIMEOUT)
+        self._to_refine.clear()
         try:
-            self._indexer.flush(CLOSE_TIMEOUT)
+            self.flush(CLOSE_TIMEOUT)
         except HermesMemoryError as error:
             logger.warning("Not everything could be indexed; it will be at the next start: %s", error)
         self._indexer.close()

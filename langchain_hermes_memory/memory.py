@@ -72,7 +72,8 @@ class HermesMemory:
         session_id: Session of runs that name none.
         clock: The present time, timezone-aware.
         chroma_client: A Chroma client, such as `chromadb.HttpClient(...)`, in place of a folder of its own.
-        scorer: Scores importance in place of the rules.
+        scorer: Scores importance in place of the rules, on the agent's thread.
+        refiner: Scores importance again in the background, such as `LLMScorer(model)`.
         readers: Functions that read the outcomes of your own tools, by tool name pattern.
         redact: Cuts further secrets out of texts, after the packaged rules.
         token_counter: Counts tokens as your model does.
@@ -97,6 +98,7 @@ class HermesMemory:
         clock: Callable[[], datetime] = utc_now,
         chroma_client: ChromaClient | None = None,
         scorer: Scorer | None = None,
+        refiner: Scorer | None = None,
         readers: Mapping[str, Reader] | None = None,
         redact: Callable[[str], str] | None = None,
         token_counter: Callable[[str], int] | None = None,
@@ -135,6 +137,7 @@ class HermesMemory:
             encoder=encoder,
             recaller=Recaller(ledger, indexer.similar, self.settings),
             renderer=Renderer(self.settings, TokenCounter(token_counter)),
+            refiner=refiner,
         )
         self._log = CallLog(self._engine)
         atexit.register(_close, weakref.ref(self._engine))

@@ -106,6 +106,17 @@ class Ledger:
         msg = f"The record {record.id} cannot be added: the ledger contradicts itself. Restore a backup."
         raise StoreError(msg)
 
+    def rescore(self, record: Record, *, admitted: bool) -> bool:
+        """Store a record's new importance; return False where the record is gone.
+
+        Args:
+            record: The record as stored, with other score and reasons.
+            admitted: Whether it enters long-term memory now; one that is in stays in.
+        """
+        with self._database.write() as connection:
+            where = self._namespace_id(connection, record.namespace)
+            return where is not None and write.rescore(connection, where, record, admitted=admitted)
+
     def link_solution(self, namespace: Namespace, failure: int, solution: int) -> bool:
         """Note that another way worked in the task of a failure; False where there is no such memory."""
         with self._database.write() as connection:

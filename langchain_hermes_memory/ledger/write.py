@@ -239,6 +239,21 @@ def change(connection: Connection, namespace: int, numbers: Iterable[int], value
     return int(connection.execute(target.values(values)).rowcount)
 
 
+def rescore(connection: Connection, namespace: int, record: Record, *, admitted: bool) -> bool:
+    """Replace the importance of a stored record; return whether it is there."""
+    mine = records.c.namespace_id == namespace, records.c.id == index_key(record.id)
+    number = connection.scalar(select(records.c.memory).where(*mine))
+    if number is None:
+        return False
+    connection.execute(update(records).where(*mine).values(body=entry(record).record_row["body"]))
+    memory = update(memories).where(memories.c.number == number)
+    newest = memory.where(memories.c.newest == index_key(record.id))
+    connection.execute(newest.values(importance=record.importance_score))
+    if admitted:
+        connection.execute(memory.where(~memories.c.admitted).values(admitted=True, **_dirty()))
+    return True
+
+
 def mark_indexed(connection: Connection, indexed: Iterable[tuple[int, int]]) -> None:
     """Note that the vector index holds memories as of a revision; what changed since stays pending."""
     rows = [{"of_number": number, "of_revision": revision} for number, revision in indexed]

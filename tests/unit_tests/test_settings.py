@@ -64,7 +64,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_bad_variable_is_named(monkeypatch):
     """As the variable that it is."""
     monkeypatch.setenv("HERMES_MEMORY_K", "many")
-    with pytest.raises(ConfigurationError, match=r"HERMES_MEMORY_K|\\bk\\b"):
+    with pytest.raises(ConfigurationError, match="HERMES_MEMORY_K"):
         Settings()
 
 
