@@ -26,11 +26,13 @@ class Worker:
     Args:
         step: Does a piece of the work; returns whether there is more.
         name: Name of the thread.
+        poll: Seconds after which it looks for work that nobody told it of, once it runs.
     """
 
-    def __init__(self, step: Callable[[], bool], name: str) -> None:
+    def __init__(self, step: Callable[[], bool], name: str, *, poll: float) -> None:
         self._step = step
         self._name = name
+        self._poll = poll
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._owner = 0
@@ -65,7 +67,7 @@ class Worker:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._work.wait()
+            self._work.wait(self._poll)
             self._work.clear()
             attempts = Retrying(
                 sleep=sleep_using_event(self._stop),

@@ -42,6 +42,8 @@ CATCH_UP = 32
 """Pending memories that a recall indexes itself, so that it sees what was just recorded."""
 MOST_TO_REFINE = 1_000
 """Records that wait to be scored again; the oldest keeps the rules' score."""
+POLL = 5.0
+"""Seconds after which the worker looks for what other processes have recorded."""
 CLOSE_TIMEOUT = 5.0
 """Seconds for which `close` goes on indexing; what is left is indexed at the next start."""
 
@@ -83,7 +85,7 @@ class Engine:
         self._renderer = renderer
         self._refiner = refiner
         self._to_refine: deque[ScoreInput] = deque(maxlen=MOST_TO_REFINE)
-        self._worker = Worker(self._work_behind, "hermes-memory-worker")
+        self._worker = Worker(self._work_behind, "hermes-memory-worker", poll=POLL)
         self._counters: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._closed = False

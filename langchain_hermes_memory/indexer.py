@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -45,7 +47,8 @@ class Indexer:
         ledger: The records.
         open_index: Opens the index; called again after a repair.
         embeddings: The model, for its calibration.
-        folder: The index's own folder; None for an index that lives elsewhere and cannot be set aside.
+        folder: The index's own folder; None for an index that lives elsewhere and cannot be set aside. Of
+            several processes on one folder, one indexes for all: two of them would lose vectors.
         batch: Memories that are embedded at once.
     """
 
@@ -66,6 +69,8 @@ class Indexer:
         self._index = open_index()
         self._lock = threading.RLock()
         self._verified = False
+        self._ownership = None if folder is None else FileLock(f"{folder}.lock", timeout=0)
+        self._process = 0
         self._calibration: Calibration | None = None
 
     @property
@@ -83,6 +88,8 @@ class Indexer:
             StoreError: The index or the ledger cannot be used.
         """
         with self._lock:
+            if not self._owns():
+                return False
             try:
                 self._verify()
                 return self._take_in(self._batch)
@@ -101,7 +108,9 @@ class Indexer:
             self._lock.release()
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Index everything that is pending; return False if the time was too short.
+        """Index everything that is pending; return False if something is left.
+
+        That is so if the time was too short, or another process indexes this store.
 
         Raises:
             EmbeddingError: The model failed; what is pending stays so.
@@ -110,12 +119,14 @@ class Indexer:
         end = None if timeout is None else time.monotonic() + timeout
         while self.step():
             if end is not None and time.monotonic() >= end:
-                return self._ledger.pending_count() == 0
-        return True
+                break
+        return self._ledger.pending_count() == 0
 
     def delete(self, namespace: Namespace, numbers: Iterable[int]) -> None:
         """Remove the vectors of memories that the ledger has forgotten."""
         with self._lock:
+            if not self._owns():
+                return  # recall leaves out what the ledger does not have
             try:
                 self._index.delete(namespace, numbers)
             except IndexDamagedError as error:
@@ -125,6 +136,21 @@ class Indexer:
         """Release the index."""
         with self._lock:
             self._index.close()
+            if self._ownership is not None and self._process == os.getpid():
+                self._ownership.release()
+
+    def _owns(self) -> bool:
+        """Return whether this process indexes the store: the first that asks does, until it closes."""
+        if self._ownership is None or self._process == os.getpid():
+            return True
+        if self._process:  # a forked child has its parent's lock in hand, and does not own it
+            return False
+        try:
+            self._ownership.acquire()
+        except Timeout:
+            return False
+        self._process = os.getpid()
+        return True
 
     def _take_in(self, limit: int) -> bool:
         pending = self._ledger.pending(limit)
@@ -156,7 +182,8 @@ class Indexer:
             cosines.update(self._index.similarities(namespace, vector, missing))
         except IndexDamagedError as error:
             with self._lock:
-                self._repair(error)
+                if self._owns():
+                    self._repair(error)
             raise
         return {number: calibration.normalize(cosine) for number, cosine in cosines.items()}
 

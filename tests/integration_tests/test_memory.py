@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -24,6 +25,7 @@ from langchain_hermes_memory.errors import (
     StoreDamagedError,
     StoreError,
 )
+from langchain_hermes_memory.record import utc_now
 
 
 def programmed(name, parameter, output, fails):
@@ -454,6 +456,69 @@ class TestStore:
         again = opened()
         again.flush()
         assert (again.stats()["records"], again.stats()["pending"]) == (20, 0)
+
+
+WRITER = """
+import sys
+from langchain_hermes_memory import HermesMemory, OfflineEmbeddings
+memory = HermesMemory(sys.argv[1], embeddings=OfflineEmbeddings())
+for number in range(25):
+    memory.remember(f"the {sys.argv[2]} service listens on port {6000 + number}")
+assert memory.recall(f"on which port is the {sys.argv[2]} service")
+memory.close()
+"""
+
+
+class TestProcesses:
+    """Several processes on one folder."""
+
+    def start(self, folder, *arguments, code=WRITER):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([sys.executable, "-c", code, str(folder), *arguments], env=environment)
+
+    def test_four_writers_lose_nothing(self, folder, opened):
+        """All records are there, and all are found by meaning in the end."""
+        writers = [self.start(folder, name) for name in ("billing", "mail", "search", "login")]
+        assert [writer.wait(300) for writer in writers] == [0, 0, 0, 0]
+        memory = opened()
+        assert memory.flush()
+        assert memory.stats()["records"] == 100
+        assert memory._engine._indexer.index.count(memory.namespace) == 100
+
+    def test_one_indexes_for_all(self, folder, opened, offline_embeddings, clock):
+        """The second leaves what it records to the first, and finds it by words meanwhile."""
+        first, second = opened(), opened()
+        first.remember("the orders database listens on 6543")
+        assert first.flush()
+        second.remember("the customer database listens on 7777")
+        assert not second.flush()
+        assert second.recall("customer database port")
+        assert first.flush()
+
+    def test_a_killed_writer_loses_no_committed_record(self, folder, opened):
+        """Whatever was recorded before the kill is there and indexed after opening."""
+        code = WRITER.replace("range(25)", "range(100_000)")
+        writer = self.start(folder, "billing", code=code)
+        ledger = folder / "ledger.db"
+        while not ledger.exists() or _records(ledger) < 60:
+            assert writer.poll() is None
+            time.sleep(0.05)
+        writer.kill()
+        writer.wait()
+        kept = _records(ledger)
+        memory = opened(clock=utc_now)
+        memory.flush()
+        assert memory.stats()["records"] == kept
+        assert memory.stats()["pending"] == 0
+        assert memory.recall("on which port is the billing service")
+
+
+def _records(ledger):
+    with contextlib.closing(sqlite3.connect(ledger)) as connection:
+        try:
+            return connection.execute("SELECT count(*) FROM records").fetchone()[0]
+        except sqlite3.OperationalError:
+            return 0
 
 
 class TestConfiguration:
