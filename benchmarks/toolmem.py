@@ -63,13 +63,15 @@ def play(record: Row, memory: HermesMemory, clock: FrozenClock) -> str:
     return owner.recent(1)[0].id
 
 
-def arguments(call: Row) -> dict[str, Any] | None:
-    """Return the arguments of a call, where its input is an object of JSON that was not clipped."""
+def arguments(call: Row) -> dict[str, Any]:
+    """Return the arguments of a call: an object of JSON, or a command with the agent's description of it."""
     try:
         found = json.loads(call["input"])
     except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+        found = None
+    if isinstance(found, dict):
+        return found
+    return {"command": call["input"]} | ({"description": call["desc"]} if call["desc"] else {})
 
 
 def ask(query: Row, form: str, memory: HermesMemory) -> list[Hit]:
@@ -82,17 +84,16 @@ def ask(query: Row, form: str, memory: HermesMemory) -> list[Hit]:
         return owner.recall(plan, tool=query["tool"], k=RANKS)
     if form == "error":
         return owner.recall((query.get("error") or query["input"])[:400], tool=query["tool"], k=RANKS)
-    return owner.recall(
-        query["desc"], tool=query["tool"], command=arguments(query) or query["input"], k=RANKS
-    )
+    return owner.recall(query["desc"], tool=query["tool"], command=arguments(query), k=RANKS)
 
 
 def ranking(query: Row, hits: Sequence[Hit], known: Mapping[str, Row]) -> list[Row]:
     """Return for each memory the one of its records that the metrics look for."""
     grades, stale = query["relevant"], set(query.get("stale", ()))
+    exact = {record["exact"] for record in known.values() if record["id"] in grades}
 
-    def worth(record: Row) -> tuple[float, bool]:
-        return grades.get(record["id"], 0), record["id"] in stale
+    def worth(record: Row) -> tuple[float, bool, bool]:
+        return grades.get(record["id"], 0), record["id"] in stale, record["exact"] in exact
 
     return [
         max((known[each] for each in hit.memory.occurrences.record_ids if each in known), key=worth)

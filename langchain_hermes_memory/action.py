@@ -54,6 +54,14 @@ def command_text(tool_input: str | Mapping[str, Any]) -> str:
     return given.text if given.carrier or not given.arguments else _json(given.arguments)
 
 
+def purpose_text(tool_input: str | Mapping[str, Any]) -> str:
+    """Return what an agent says a call is for, where the tool asks it to; else an empty string."""
+    if not isinstance(tool_input, Mapping) or not _unpack(tool_input).carrier:
+        return ""
+    told = (tool_input.get(key) for key in action_rules().tools.purposes)
+    return next((text for text in told if isinstance(text, str) and text.strip()), "")
+
+
 def read_action(tool: str, tool_input: str | Mapping[str, Any]) -> Action:
     """Return what a call tried to do. Never raises; equal inputs give equal actions.
 

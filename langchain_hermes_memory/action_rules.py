@@ -123,6 +123,8 @@ class Tools(Strict):
     """Tools that only look or speak: no word in their input is an order."""
     carriers: list[str]
     """Arguments that hold a command line, a statement or code, the first that is there."""
+    purposes: list[str]
+    """Of these, those that say what the call is for."""
     noise: list[str]
     """Arguments beside a carrier that change nothing about what is done."""
     verbs: list[str]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from langchain_hermes_memory._rules import rules_digest
 from langchain_hermes_memory._text import detect_lang, one_line, say, shorten, shorten_middle
-from langchain_hermes_memory.action import command_text, read_action, read_targets
+from langchain_hermes_memory.action import command_text, purpose_text, read_action, read_targets
 from langchain_hermes_memory.outcome import OutcomeReader, text_of
 from langchain_hermes_memory.record import (
     Action,
@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 DETAIL_CHARS = 120
 """Length to which an error's text is shortened in what is embedded: more of it hides what was wanted."""
+INTENT_CHARS = 120
+"""The same for the user's request: a pasted plan of which a call is one step would hide the call."""
 RULE_FILES = ("actions", "importance", "outcomes", "turns")
 """Rule files whose digest is kept with each record."""
 
@@ -103,6 +105,7 @@ class Encoder:
         history = history_of(call.namespace, action.key)
         outcome = self._weigh_repetition(outcome, history)
         raw_output = str(call.error) if call.error is not None else text_of(call.output)
+        purpose = shorten(one_line(purpose_text(tool_input)), self._settings.max_intent_chars)
         command, output, intent, detail = self._clean(
             command_text(tool_input),
             shorten_middle(raw_output, 4 * self._settings.max_output_chars),
@@ -127,6 +130,7 @@ class Encoder:
             ),
             context=Context(
                 user_intent=intent,
+                purpose=purpose,
                 trigger=call.trigger,
                 session_id=call.session_id,
                 run_id=call.run_id,
@@ -235,7 +239,7 @@ class Encoder:
         return outcome
 
     def _describe(self, record: Record) -> str:
-        """The text that is embedded: intent first, codes as words, in the language of the request."""
+        """The text that is embedded: what was wanted first, codes as words, in the request's language."""
         result = record.execution_result
         outcome = say(record.lang, f"status.{result.status}")
         if result.category is not None:
@@ -247,8 +251,11 @@ class Encoder:
             one_line(_in_words(record.original_command)), self._settings.max_description_chars // 2
         )
         text = f"{command} ({record.tool_name}), {outcome}"
-        if record.context.user_intent:
-            text = f"{record.context.user_intent}: {text}"
+        wish = "; ".join(
+            filter(None, (record.context.purpose, shorten(record.context.user_intent, INTENT_CHARS)))
+        )
+        if wish:
+            text = f"{wish}: {text}"
         return shorten(one_line(text), self._settings.max_description_chars)
 
     def _environment(self, at: datetime) -> Environment:

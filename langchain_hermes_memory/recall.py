@@ -208,16 +208,10 @@ class Recaller:
             [at for _, at, status in runs if status is Status.SUCCESS],
             query.at,
         )
-        if window is None:
-            return memory
-        return memory.model_copy(
-            update={
-                "window": window,
-                "lifecycle": Lifecycle.RECURRING,
-                "resolved_at": None,
-                "resolved_by": None,
-            }
-        )
+        if window is None or not window.inside:
+            return memory.model_copy(update={"window": window})
+        recurring = {"lifecycle": Lifecycle.RECURRING, "resolved_at": None, "resolved_by": None}
+        return memory.model_copy(update={"window": window, **recurring})
 
     # ------------------------------------------------------------------ weighing
 
@@ -336,17 +330,24 @@ class Recaller:
         commands must not crowd it out.
         """
         rest = {hit.memory.number: hit for hit in ranked}
+        out: list[Hit] = []
         shown: list[Hit] = []
         taken: Counter[tuple[str, ...]] = Counter()
         limits = [hit for hit in ranked if _is_limit(hit) and hit.relevance >= TYPICAL][:1]
         while rest and len(shown) < k:
             best = limits.pop() if limits else max(rest.values(), key=lambda hit: self._value(hit, taken))
             del rest[best.memory.number]
-            shown.append(best)
-            taken.update(_likeness(best))
+            resolver = rest.pop(best.memory.resolved_by or -1, None)
+            pair = [best] if resolver is None else [resolver, best]
+            if len(shown) + len(pair) > k:  # a solved failure alone would mislead
+                out.append(best)
+                pair = pair[:-1]
+            shown += pair
+            for hit in pair:
+                taken.update(_likeness(hit))
         places = {hit.memory.number: place for place, hit in enumerate(ranked)}
         shown.sort(key=lambda hit: places[hit.memory.number])
-        return shown, [replace(hit, dropped="rank") for hit in rest.values()]
+        return shown, [replace(hit, dropped="rank") for hit in (*out, *rest.values())]
 
     def _value(self, hit: Hit, taken: Mapping[tuple[str, ...], int]) -> float:
         alike = max((taken[kind] for kind in _likeness(hit)), default=0)

@@ -187,6 +187,8 @@ class Context(Frozen):
     """Who asked for what, and when and where it ran."""
 
     user_intent: str = ""
+    purpose: str = ""
+    """What the agent said that the call was for, where the tool asks it to."""
     trigger: str = "user_request"
     session_id: str = "default"
     run_id: str = ""

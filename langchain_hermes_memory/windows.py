@@ -1,7 +1,8 @@
 """Time windows: notices that an action fails at certain hours or on certain days only.
 
-A window is claimed on evidence alone: at least `LEAST_FAILURES` failures, all within one span of the clock or
-on one weekday; at least `LEAST_OUTSIDE` successes outside; inside, at most a quarter of successes.
+A window is claimed on evidence alone: failures on at least `LEAST_FAILURES` days, all within one span of the
+clock or on one weekday; between the first and the last of them at least `LEAST_OUTSIDE` successes outside, so
+that it is not simply that it failed at first and works since; inside, at most a quarter of successes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from langchain_hermes_memory.record import Window
 
 LEAST_FAILURES = 3
 LEAST_OUTSIDE = 2
+SPAN_PER_FAILURE = timedelta(minutes=50)
 LONGEST_SPAN = timedelta(hours=4)
-"""Failures that lie further apart on the clock are not bound to an hour."""
+"""Failures that lie further apart on the clock are not bound to an hour; few must lie closer together."""
 MARGIN = timedelta(minutes=45)
 """How far beside the failures the window still reaches: nobody has seen its exact edges."""
 MOST_WORKED_INSIDE = 0.25
@@ -32,10 +34,10 @@ def find_window(failures: Sequence[datetime], successes: Sequence[datetime], at:
     """
     failed = [each.astimezone(at.tzinfo) for each in failures]
     worked = [each.astimezone(at.tzinfo) for each in successes]
-    if len(failed) < LEAST_FAILURES:
+    if len({each.date() for each in failed}) < LEAST_FAILURES:
         return None
     start, span = _tightest_span([_clock(each) for each in failed])
-    hours = span <= LONGEST_SPAN
+    hours = span <= min(LONGEST_SPAN, len(failed) * SPAN_PER_FAILURE)
     days = {each.weekday() for each in failed}
     weekdays = tuple(days) if len(days) == 1 else ()
     for with_hours, with_days in ((True, False), (True, True), (False, True)):
@@ -44,7 +46,8 @@ def find_window(failures: Sequence[datetime], successes: Sequence[datetime], at:
         inside = _membership(start if with_hours else None, span, weekdays if with_days else ())
         outside = sum(not inside(each) for each in worked)
         within = len(worked) - outside
-        if outside >= LEAST_OUTSIDE and within <= MOST_WORKED_INSIDE * (within + len(failed)):
+        between = sum(min(failed) < each < max(failed) and not inside(each) for each in worked)
+        if between >= LEAST_OUTSIDE and within <= MOST_WORKED_INSIDE * (within + len(failed)):
             return Window(
                 start=_time(start) if with_hours else time.min,
                 end=_time(start + span) if with_hours else time.max,

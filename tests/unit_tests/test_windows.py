@@ -45,7 +45,7 @@ def test_a_weekday_narrows_the_hours():
 def test_a_weekday_alone_is_a_window():
     """Failures all over one day of the week, successes on the others."""
     sundays = [on(6, 3), on(13, 12), on(20, 21)]
-    window = find_window(sundays, [on(day, hour) for day in (1, 2, 3) for hour in (3, 12, 21)], on(27, 9))
+    window = find_window(sundays, [on(day, hour) for day in (1, 8, 15) for hour in (3, 12, 21)], on(27, 9))
     assert window.weekdays == (6,)
     assert (window.start, window.end) == (time.min, time.max)
 
@@ -56,6 +56,16 @@ def test_hours_are_read_in_the_zone_of_the_request():
     nights = [on(day, 18) for day in range(3)]
     window = find_window(nights, [on(day, 6) for day in range(3)], on(9, 18).astimezone(shanghai))
     assert window.start == time(2, 0)
+
+
+def test_what_failed_first_and_works_since_is_no_window():
+    """All successes after all failures: it was mended."""
+    assert find_window([on(day, 2) for day in range(3)], [on(day, 9) for day in (4, 5, 6)], on(8, 2)) is None
+
+
+def test_several_failures_of_one_day_are_no_window():
+    """They are one incident."""
+    assert find_window([on(2, 2, n) for n in (0, 9, 20)], [on(1, 9), on(3, 9)], on(5, 2)) is None
 
 
 def test_too_little_evidence_makes_no_window():
