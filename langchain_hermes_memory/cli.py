@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from langchain_hermes_memory import HermesMemory, HermesMemoryError
+from langchain_hermes_memory._text import one_line
 from langchain_hermes_memory.memory import LEDGER_FILE
 
 app = typer.Typer(no_args_is_help=True, help="Looks into the memory of an agent, and maintains it.")
@@ -63,6 +65,28 @@ def recall(
     with _opened(path, user, agent) as memory:
         shown = memory.explain(query, k=k) if explain else memory.context(query, k=k)
         typer.echo(str(shown) or "Nothing relevant is known.")
+
+
+@app.command()
+def recent(
+    path: Store,
+    user: User = "default",
+    agent: Agent = "default",
+    session: Annotated[str, typer.Option(help="Which session's records.")] = "default",
+    limit: Annotated[int, typer.Option(min=1, help="Records shown.")] = 20,
+) -> None:
+    """Show the newest records of a session, newest first, also those outside long-term memory."""
+    with _opened(path, user, agent) as memory:
+        records = memory.scoped(session_id=session).recent(limit)
+        if not records:
+            typer.echo(f"There is no record of session {session!r}; --session names another.")
+            return
+        table = Table("when", "status", "importance", "what")
+        for record in records:
+            when = f"{record.timestamp:%Y-%m-%d %H:%M}"
+            status = record.execution_result.status.value
+            table.add_row(when, status, str(record.importance_score), escape(one_line(record.description)))
+        console.print(table)
 
 
 @app.command()

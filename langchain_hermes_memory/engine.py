@@ -38,8 +38,6 @@ from langchain_hermes_memory.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-CATCH_UP = 32
-"""Pending memories that a recall indexes itself, so that it sees what was just recorded."""
 MOST_TO_REFINE = 1_000
 """Records that wait to be scored again; the oldest keeps the rules' score."""
 POLL = 5.0
@@ -213,7 +211,6 @@ class Engine:
     ) -> Recalled:
         """Recall as `recall` does; return also what was found and not chosen, with the reasons."""
         started = time.perf_counter()
-        self._softly("catch_up", lambda: self._indexer.catch_up(CATCH_UP), None)
         found = self._recaller.search(
             Query(
                 text=query,

@@ -447,6 +447,11 @@ def _embed(embeddings: Embeddings, texts: list[str], *, query: bool = False) -> 
     return [[float(value) for value in row] for row in vectors]
 
 
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the cosine of the angle between two vectors; 0 where one of them is zero."""
+    return float(_cosines(one, [other])[0])
+
+
 def _cosines(vector: Sequence[float], others: Any) -> np.ndarray:
     one, many = np.asarray(vector, dtype=np.float64), np.asarray(others, dtype=np.float64)
     lengths = np.linalg.norm(many, axis=1) * np.linalg.norm(one)

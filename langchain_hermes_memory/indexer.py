@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from langchain_hermes_memory.embeddings import Calibration, calibrate
 from langchain_hermes_memory.errors import IndexDamagedError
-from langchain_hermes_memory.index import FINGERPRINT_KEY, VectorIndex
+from langchain_hermes_memory.index import FINGERPRINT_KEY, VectorIndex, cosine
 from langchain_hermes_memory.ledger import Ledger, Pending
 from langchain_hermes_memory.record import Namespace
 
@@ -25,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 CALIBRATION_KEY = "embedding_calibration"
 """Under which the ledger keeps what the similarities of the store's model mean."""
+
+
+MOST_WAITING = 32
+"""Memories that are not indexed yet and that a search embeds itself, the newest ones."""
 
 
 class _Stored(BaseModel):
@@ -72,6 +77,7 @@ class Indexer:
         self._ownership = None if folder is None else FileLock(f"{folder}.lock", timeout=0)
         self._process = 0
         self._calibration: Calibration | None = None
+        self._waiting: OrderedDict[tuple[int, int], Sequence[float]] = OrderedDict()
 
     @property
     def index(self) -> VectorIndex:
@@ -96,16 +102,6 @@ class Indexer:
             except IndexDamagedError as error:
                 self._repair(error)
                 return True
-
-    def catch_up(self, limit: int) -> None:
-        """Index what is pending now if it is little and nobody else is at it, so that a search sees it."""
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            if 0 < self._ledger.pending_count() <= limit:
-                self.step()
-        finally:
-            self._lock.release()
 
     def flush(self, timeout: float | None = None) -> bool:
         """Index everything that is pending; return False if something is left.
@@ -180,12 +176,25 @@ class Indexer:
             cosines = dict(self._index.search(namespace, vector, k))
             missing = [number for number in also if number not in cosines]
             cosines.update(self._index.similarities(namespace, vector, missing))
+            cosines.update(self._not_yet_indexed(namespace, vector))
         except IndexDamagedError as error:
             with self._lock:
                 if self._owns():
                     self._repair(error)
             raise
         return {number: calibration.normalize(cosine) for number, cosine in cosines.items()}
+
+    def _not_yet_indexed(self, namespace: Namespace, vector: Sequence[float]) -> dict[int, float]:
+        """Compare with the newest memories that the index lacks: a search sees what was just recorded."""
+        waiting = self._ledger.newest_pending(namespace, MOST_WAITING)
+        new = [each for each in waiting if each[:2] not in self._waiting]
+        vectors = self._index.embed_documents([text for _, _, text in new]) if new else []
+        for (number, revision, _), found in zip(new, vectors, strict=True):
+            self._waiting[number, revision] = found
+        while len(self._waiting) > 4 * MOST_WAITING:
+            self._waiting.popitem(last=False)
+        known = [(number, self._waiting.get((number, revision))) for number, revision, _ in waiting]
+        return {number: cosine(vector, found) for number, found in known if found is not None}
 
     def _calibrated(self) -> Calibration:
         """Return what the model's similarities mean: measured once for each store and model."""

@@ -335,6 +335,12 @@ class Ledger:
         with self._database.read() as connection:
             return read.pending(connection, limit)
 
+    def newest_pending(self, namespace: Namespace, limit: int) -> list[tuple[int, int, str]]:
+        """Return the newest memories that the vector index lacks, as (number, revision, text to embed)."""
+        with self._database.read() as connection:
+            where = self._namespace_id(connection, namespace)
+            return [] if where is None else read.newest_pending(connection, where, limit)
+
     def pending_count(self) -> int:
         """Return how many memories the vector index has yet to take in."""
         with self._database.read() as connection:

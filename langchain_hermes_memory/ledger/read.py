@@ -471,6 +471,17 @@ def pending(connection: Connection, limit: int) -> list[Pending]:
     ]
 
 
+def newest_pending(connection: Connection, namespace: int, limit: int) -> list[tuple[int, int, str]]:
+    """Return the newest memories of a namespace that the vector index lacks, as (number, revision, text)."""
+    statement = (
+        select(memories.c.number, memories.c.revision, memories.c.description)
+        .where(memories.c.dirty, memories.c.namespace_id == namespace)
+        .order_by(memories.c.number.desc())
+        .limit(limit)
+    )
+    return [(row.number, row.revision, row.description) for row in connection.execute(statement)]
+
+
 def all_namespaces(connection: Connection) -> list[Namespace]:
     """Return all namespaces that hold a memory, in the order of their first record."""
     statement = select(namespaces.c.body).where(namespaces.c.memories > 0).order_by(namespaces.c.id)

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.tools import tool
 
+from langchain_hermes_memory import HermesMemory
 from langchain_hermes_memory.settings import Settings
 from langchain_hermes_memory.testing import ScriptedChatModel
 
@@ -33,6 +35,30 @@ def test_the_settings_are_listed():
     """With default, range and meaning, as the model has them."""
     found = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", TEXT, re.DOTALL)
     assert found[1] == settings_table(), f"the table should be:\n{settings_table()}"
+
+
+def told(embeddings, clock):
+    """What a model is told after an accident, and after the same action has worked."""
+    answers = (
+        "ERROR: failed to clean /tmp/cache: path does not exist",
+        "SUCCESS: cleaned /tmp/cache, 3 files removed",
+    )
+    call = {"name": "clean_folder", "args": {"path": "/tmp/cache"}}
+    with HermesMemory(embeddings=embeddings, clock=clock) as memory:
+        for answer in answers:
+            cleaning = clean_folder.model_copy(update={"func": lambda path, answer=answer: answer})
+            model = ScriptedChatModel(script=[call, "Done."])
+            agent = create_agent(model, [cleaning], middleware=[memory.middleware()])
+            agent.invoke({"messages": [("user", "clean up /tmp/cache")]})
+            clock.advance(minutes=2)
+            yield f"```text\n{memory.context('clean up the temporary files')}\n```"
+
+
+def test_the_blocks_are_real(offline_embeddings, clock):
+    """What the README shows is what a model is told, letter by letter."""
+    blocks = "\n\n".join(told(offline_embeddings, clock))
+    found = re.search(r"<!-- blocks -->\n(.*?)\n?<!-- /blocks -->", TEXT, re.DOTALL)
+    assert found[1] == blocks, f"the blocks should be:\n{blocks}"
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
