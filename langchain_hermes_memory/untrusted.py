@@ -40,7 +40,7 @@ _UNSEEN = re.compile(
 _ACCENTED = re.compile(r"[\u00c0-\u024f\u1e00-\u1eff]+")
 _OTHER = re.compile(r"[\u0370-\u052f]")
 _WORD = re.compile(r"[A-Za-z\u0370-\u052f]+")
-_DIGIT_IN_WORD = re.compile(r"(?<![0-9A-Za-z])[01345](?=[A-Za-z]{3})|(?<=[A-Za-z])[013457]{1,2}(?=[A-Za-z])")
+_DIGIT_IN_WORD = re.compile(r"(?<![0-9A-Za-z])[01345](?=[A-Za-z]{2})|(?<=[A-Za-z])[013457]{1,2}(?=[A-Za-z])")
 _DIGITS = str.maketrans("013457", "oieast")
 
 

@@ -13,7 +13,9 @@ from langchain_hermes_memory.testing import ScriptedChatModel
 
 README = Path(__file__).parents[2] / "README.md"
 TEXT = README.read_text("utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+RULES = (README.parent / "docs" / "outcome-rules.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT + RULES, re.MULTILINE | re.DOTALL)
+OWN_RULES = re.findall(r"^```toml\n(.*?)^```", RULES, re.MULTILINE | re.DOTALL)
 
 
 @tool
@@ -66,9 +68,10 @@ def test_the_examples_run(code, tmp_path, monkeypatch):
     """Each by itself, with a scripted model in place of a real one."""
     monkeypatch.chdir(tmp_path)
     call = {"name": "clean_folder", "args": {"path": "/tmp/cache"}}
+    (tmp_path / "own.toml").write_text(OWN_RULES[0], "utf-8")
     scope = {"model": ScriptedChatModel(script=[call, "Done."]), "tools": [clean_folder]}
     exec(compile(code, str(README), "exec"), scope)
     for value in scope.values():
         if type(value).__name__ == "HermesMemory":
             value.close()
-    assert [child.name for child in tmp_path.iterdir()] == ["memory"]
+    assert {child.name for child in tmp_path.iterdir()} == {"memory", "own.toml"}
