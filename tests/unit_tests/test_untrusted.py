@@ -29,7 +29,7 @@ def test_no_rule_takes_what_is_harmless(text):
 @pytest.mark.parametrize(
     ("rule", "pattern"), [(rule, pattern) for rule in RULES for pattern in rule.patterns]
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_words_stand_wherever_a_pattern_matches(rule, pattern, data):
     """The words of a rule are a filter for speed: they keep nothing from its patterns."""
@@ -38,7 +38,7 @@ def test_words_stand_wherever_a_pattern_matches(rule, pattern, data):
     # Any character may stand in a gap; blanks are as good and let the patterns be drawn from faster.
     pattern = pattern.replace("(?-i:", "(?:").replace(".{0,", "[ ]{0,")
     drawn = data.draw(st.from_regex(re.compile(pattern), fullmatch=True))
-    lower = unicodedata.normalize("NFKC", drawn).lower() + " "
+    lower = re.sub(r"\s", " ", unicodedata.normalize("NFKC", drawn)).lower() + " "
     assert any(word in lower for word in rule.words)
 
 
