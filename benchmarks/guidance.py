@@ -22,7 +22,7 @@ from benchmarks._common import parser, print_last_line, read_lines
 from langchain_hermes_memory import Block, HermesMemory, OfflineEmbeddings, RecallFilter
 from langchain_hermes_memory.action import read_targets
 from langchain_hermes_memory.caveats import caveats
-from langchain_hermes_memory.record import Memory, Target
+from langchain_hermes_memory.record import LOOK_ALIKE, Hit, Target
 from langchain_hermes_memory.testing import FrozenClock
 
 LIMITS = frozenset({"transient", "resolved", "target", "other_target", "hours", "days", "hours_on_days"})
@@ -97,12 +97,14 @@ def ask(case: Mapping[str, Any], memory: HermesMemory, clock: FrozenClock) -> Bl
 def read_block(block: Block, request: str, events: Mapping[str, str]) -> list[Shown]:
     """Return what a block shows, in its order."""
     asked = read_targets(request)
-    return [_shown(hit.memory, asked, events) for hit in block.hits]
+    return [_shown(hit, asked, events) for hit in block.hits]
 
 
-def _shown(memory: Memory, asked: Sequence[Target], events: Mapping[str, str]) -> Shown:
+def _shown(hit: Hit, asked: Sequence[Target], events: Mapping[str, str]) -> Shown:
+    memory = hit.memory
     kinds = {caveat.kind for caveat in caveats(memory, asked)}
-    return Shown(events.get(memory.record.id, ""), bool(kinds & LIMITS), "resolved" in kinds)
+    other = any(factor.name == LOOK_ALIKE for factor in hit.factors)
+    return Shown(events.get(memory.record.id, ""), other or bool(kinds & LIMITS), "resolved" in kinds)
 
 
 def judge(case: Mapping[str, Any], block: Block, shown: Sequence[Shown]) -> list[str]:

@@ -176,7 +176,7 @@ class Indexer:
             cosines = dict(self._index.search(namespace, vector, k))
             missing = [number for number in also if number not in cosines]
             cosines.update(self._index.similarities(namespace, vector, missing))
-            cosines.update(self._not_yet_indexed(namespace, vector))
+            cosines.update(self._not_indexed(namespace, vector, missing))
         except IndexDamagedError as error:
             with self._lock:
                 if self._owns():
@@ -184,9 +184,11 @@ class Indexer:
             raise
         return {number: calibration.normalize(cosine) for number, cosine in cosines.items()}
 
-    def _not_yet_indexed(self, namespace: Namespace, vector: Sequence[float]) -> dict[int, float]:
+    def _not_indexed(
+        self, namespace: Namespace, vector: Sequence[float], also: Iterable[int]
+    ) -> dict[int, float]:
         """Compare with the newest memories that the index lacks: a search sees what was just recorded."""
-        waiting = self._ledger.newest_pending(namespace, MOST_WAITING)
+        waiting = self._ledger.without_vector(namespace, also, MOST_WAITING)
         new = [each for each in waiting if each[:2] not in self._waiting]
         vectors = self._index.embed_documents([text for _, _, text in new]) if new else []
         for (number, revision, _), found in zip(new, vectors, strict=True):

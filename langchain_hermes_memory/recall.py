@@ -30,7 +30,9 @@ from langchain_hermes_memory.action import (
 )
 from langchain_hermes_memory.caveats import NEAR, is_about_others
 from langchain_hermes_memory.ledger import Filters, Ledger
+from langchain_hermes_memory.lookalikes import look_alikes
 from langchain_hermes_memory.record import (
+    LOOK_ALIKE,
     Action,
     Category,
     Factor,
@@ -115,7 +117,11 @@ class Recaller:
         memories = {memory.number: memory for memory in self._memories(query, signals)}
         self._add_resolvers(query, memories, signals)
         memories = {number: self._timed(query, memory) for number, memory in memories.items()}
-        hits = [self._weigh(asked, memory, signals[number]) for number, memory in memories.items()]
+        others = look_alikes(query.text, {number: _matter(memory) for number, memory in memories.items()})
+        hits = [
+            self._weigh(asked, memory, signals[number], others.get(number))
+            for number, memory in memories.items()
+        ]
         hits = [replace(hit, dropped=self._why_out(query, hit, by_meaning=by_meaning)) for hit in hits]
         hits = self._drop_faint(hits)
         kept = sorted((hit for hit in hits if not hit.dropped), key=_best_first)
@@ -161,15 +167,15 @@ class Recaller:
             values = [target.value for target in asked.targets]
             for number in self._ledger.by_targets(query.namespace, values, settings.fetch_k):
                 found.setdefault(number, {})
-        return found, self._add_meaning(asked, found)
+        return found, self._add_meaning(asked, found, in_session)
 
-    def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]]) -> bool:
+    def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]], in_session: set[int]) -> bool:
         """Search the index; without it (a failing embedder, a damaged index) words still serve."""
         query = asked.query
         command = command_text(query.tool_input) if query.tool_input else ""
         text = " ".join(filter(None, (query.text, command)))
         try:
-            similar = self._similar(query.namespace, text, self._settings.fetch_k, list(found))
+            similar = self._similar(query.namespace, text, self._settings.fetch_k, in_session | found.keys())
         except Exception:  # embedders are foreign code; a recall by words beats none
             logger.warning("The index cannot be searched; recall goes by words alone", exc_info=True)
             return False
@@ -215,10 +221,15 @@ class Recaller:
 
     # ------------------------------------------------------------------ weighing
 
-    def _weigh(self, asked: _Asked, memory: Memory, found: Mapping[str, float]) -> Hit:
+    def _weigh(
+        self, asked: _Asked, memory: Memory, found: Mapping[str, float], other: tuple[str, str] | None
+    ) -> Hit:
         signals = {**found, **self._matches(asked, memory)}
         relevance = sum(signals.values())
         factors = tuple(factor for factor in self._factors(asked, memory) if factor.value != 1)
+        if other is not None:
+            weight = self._settings.other_target_weight
+            factors = (*factors, Factor(name=LOOK_ALIKE, value=weight, detail=" / ".join(other)))
         score = relevance
         for factor in factors:
             score *= factor.value
@@ -358,6 +369,12 @@ LASTING_ACTS = frozenset({"preference", "correction", "warning"})
 """What a user says in these acts is meant to hold from then on."""
 TYPICAL = 1.0
 """Relevance of a typical match by meaning."""
+
+
+def _matter(memory: Memory) -> str:
+    """What a memory is about: the request and the call, not what came of it."""
+    record = memory.record
+    return f"{record.context.user_intent} {record.original_command}"
 
 
 def _is_wish(hit: Hit) -> bool:

@@ -364,6 +364,10 @@ class Turn:
     run_id: str = ""
 
 
+LOOK_ALIKE = "look_alike"
+"""Name of the factor of a memory that is about a look-alike of a name in the request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
     """One multiplier on a hit's relevance, with the reason for it."""

@@ -15,7 +15,15 @@ from typing import NamedTuple
 from langchain_hermes_memory._text import Lang, one_line, say, shorten_middle, texts
 from langchain_hermes_memory._tokens import TokenCounter
 from langchain_hermes_memory.caveats import Caveat, Value, Weekdays, caveats, is_about_others
-from langchain_hermes_memory.record import Hit, Lifecycle, Memory, Record, RecordType, Status, Target
+from langchain_hermes_memory.record import (
+    LOOK_ALIKE,
+    Hit,
+    Lifecycle,
+    Record,
+    RecordType,
+    Status,
+    Target,
+)
 from langchain_hermes_memory.settings import Settings
 from langchain_hermes_memory.untrusted import defuse, is_payload_tool
 
@@ -136,7 +144,7 @@ class Renderer:
         """Return for each memory its texts, from the shortest to the fullest."""
         found: list[list[str]] = []
         for hit in hits:
-            entry = _Entry(hit.memory, frame)
+            entry = _Entry(hit, frame)
             found.append([entry.text(detail) for detail in self._details])
         return found
 
@@ -180,16 +188,20 @@ class _Plan:
 class _Entry:
     """One memory, in the words of one language."""
 
-    def __init__(self, memory: Memory, frame: Frame) -> None:
-        self._memory = memory
+    def __init__(self, hit: Hit, frame: Frame) -> None:
+        self._memory = hit.memory
+        self._other_name = _other_name(hit)
         self._lang = frame.lang
         self._zone = frame.at.tzinfo
-        self._caveats = caveats(memory, frame.asked)
+        self._caveats = caveats(hit.memory, frame.asked)
 
     def text(self, detail: _Detail) -> str:
         """Return the entry with its caveats."""
         head = self._run(detail) if self._memory.record.type is RecordType.TOOL else self._words(detail)
         limits = [self._caveat(caveat) for caveat in self._caveats]
+        if self._other_name:
+            asked, found = (code_span(name) for name in self._other_name)
+            limits.append(say(self._lang, "caveat.other_name", asked=asked, found=found))
         advice = self._advice() if detail.advice else ""
         return " ".join([head, *limits, *([advice] if advice else [])])
 
@@ -296,20 +308,27 @@ def _grouped(entries: Sequence[tuple[Hit, str]], frame: Frame) -> list[tuple[str
     """Put entries, given best first, into the order of the groups."""
     order = _SAFE_ORDER if frame.safety_critical else _ORDER
     shown = {hit.memory.number for hit, _ in entries}
-    found = [(_group(hit.memory, frame, shown), hit, text) for hit, text in entries]
+    found = [(_group(hit, frame, shown), hit, text) for hit, text in entries]
     return sorted(found, key=lambda entry: (order.index(entry[0]), _newest_word_first(entry[0], entry[1])))
 
 
-def _group(memory: Memory, frame: Frame, shown: set[int]) -> str:
-    record = memory.record
+def _group(hit: Hit, frame: Frame, shown: set[int]) -> str:
+    memory, record = hit.memory, hit.memory.record
     if record.type is not RecordType.TOOL:
         return SAID
-    if is_about_others(record.action, frame.asked):
+    if is_about_others(record.action, frame.asked) or _other_name(hit):
         return OTHERS
     if record.execution_result.status is Status.SUCCESS:
         return WORKED
     # A failure that was solved stands behind the success that solved it.
     return WORKED if memory.lifecycle is Lifecycle.RESOLVED and memory.resolved_by in shown else LESSONS
+
+
+def _other_name(hit: Hit) -> tuple[str, str] | None:
+    """Return the name that was asked for and the look-alike that a memory is about."""
+    detail = next((factor.detail for factor in hit.factors if factor.name == LOOK_ALIKE), "")
+    asked, _, found = detail.partition(" / ")
+    return (asked, found) if found else None
 
 
 def _newest_word_first(group: str, hit: Hit) -> float:

@@ -335,11 +335,16 @@ class Ledger:
         with self._database.read() as connection:
             return read.pending(connection, limit)
 
-    def newest_pending(self, namespace: Namespace, limit: int) -> list[tuple[int, int, str]]:
-        """Return the newest memories that the vector index lacks, as (number, revision, text to embed)."""
+    def without_vector(
+        self, namespace: Namespace, numbers: Iterable[int], limit: int
+    ) -> list[tuple[int, int, str]]:
+        """Return the newest memories that the vector index lacks, as (number, revision, text to embed).
+
+        They are those that it has yet to take in, and of those outside long-term memory the given numbers.
+        """
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
-            return [] if where is None else read.newest_pending(connection, where, limit)
+            return [] if where is None else read.without_vector(connection, where, numbers, limit)
 
     def pending_count(self) -> int:
         """Return how many memories the vector index has yet to take in."""

@@ -23,6 +23,7 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
+    or_,
     select,
 )
 
@@ -471,11 +472,17 @@ def pending(connection: Connection, limit: int) -> list[Pending]:
     ]
 
 
-def newest_pending(connection: Connection, namespace: int, limit: int) -> list[tuple[int, int, str]]:
-    """Return the newest memories of a namespace that the vector index lacks, as (number, revision, text)."""
+def without_vector(
+    connection: Connection, namespace: int, numbers: Iterable[int], limit: int
+) -> list[tuple[int, int, str]]:
+    """Return the newest memories that are pending or not admitted, as (number, revision, text).
+
+    Of those that are not admitted only the given ones.
+    """
+    given = and_(~memories.c.admitted, memories.c.number.in_(list(numbers)))
     statement = (
         select(memories.c.number, memories.c.revision, memories.c.description)
-        .where(memories.c.dirty, memories.c.namespace_id == namespace)
+        .where(memories.c.namespace_id == namespace, or_(memories.c.dirty, given))
         .order_by(memories.c.number.desc())
         .limit(limit)
     )

@@ -212,6 +212,13 @@ class TestPath:
         assert memory.scoped(session_id="a").recall("fetch the feed")
         assert not memory.scoped(session_id="b").recall("fetch the feed")
 
+    def test_the_session_remembers_by_meaning(self, memory):
+        """An accident that is not kept for long is found by other words, in its own session."""
+        call = clean("/tmp/cache", fails="path does not exist")
+        run(memory, call, intent="clean /tmp/cache", session="a")
+        assert memory.scoped(session_id="a").recall("remove the temporary files")
+        assert memory.scoped(session_id="a").recall("把临时文件删掉")
+
 
 class TestFilters:
     """What may be recalled."""
