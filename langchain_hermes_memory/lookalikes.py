@@ -1,7 +1,7 @@
 """Look-alike names: notices that a memory is about another company, host or month than the one asked for.
 
 Similarity puts names that differ by a sign beside each other. A memory is taken to be about another name only
-by contrast: it holds a near copy of a name in the request and not the name, and another memory holds the name.
+by contrast: it holds a near copy of a name in the request and not the name, and another memory holds that.
 """
 
 from __future__ import annotations
