@@ -35,10 +35,10 @@ class RecallExplanation:
         lines = [f"{len(self.hits)} of {len(self.hits) + len(self.dropped)} candidates for: {self.query}"]
         for row in self.to_dict()["candidates"]:
             verdict = f"not shown: {row['dropped']}" if row["dropped"] else "shown"
-            parts = [f"{name} {value}" for name, value in row["signals"].items()]
-            parts += [f"x{factor['value']} {factor['name']}" for factor in row["factors"]]
+            parts = " + ".join(f"{name} {value}" for name, value in row["signals"].items())
+            times = "".join(f" \u00d7 {factor['value']} {factor['name']}" for factor in row["factors"])
             lines.append(f"{row['handle']:>6} {row['score']:6.2f}  {verdict:<22} {row['what']}")
-            lines.append(f"{'':>15}{' + '.join(parts)}")
+            lines.append(f"{'':>15}{f'({parts})' if times else parts}{times}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

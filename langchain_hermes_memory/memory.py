@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 LEDGER_FILE = "ledger.db"
 INDEX_FOLDER = "chroma"
+SETTINGS_FILE = "hermes.toml"
 
 
 class HermesMemory:
@@ -154,10 +155,11 @@ class HermesMemory:
         Raises:
             HermesMemoryError: As `HermesMemory`.
         """
-        own = Path(path) / "hermes.toml"
-        file = config if config is not None else (own if own.is_file() else None)
         tunables = {name: options.pop(name) for name in list(options) if name in Settings.model_fields}
-        return cls(path, settings=Settings.load(file, **tunables), **options)
+        settings = (
+            _own_settings(Path(path), **tunables) if config is None else Settings.load(config, **tunables)
+        )
+        return cls(path, settings=settings, **options)
 
     def scoped(
         self, *, user: str | None = None, agent: str | None = None, session_id: str | None = None
@@ -495,7 +497,7 @@ class HermesMemory:
             return reembed(
                 ledger,
                 folder / INDEX_FOLDER,
-                lambda: _indexer(ledger, model, Settings(), folder, None),
+                lambda: _indexer(ledger, model, _own_settings(folder), folder, None),
                 progress=progress,
             )
 
@@ -513,6 +515,12 @@ def _indexer(
         folder=own,
         batch=settings.index_batch,
     )
+
+
+def _own_settings(folder: Path, **tunables: Any) -> Settings:
+    """Return the settings of a store: of the file beside it, where there is one."""
+    file = folder / SETTINGS_FILE
+    return Settings.load(file if file.is_file() else None, **tunables)
 
 
 def _made(folder: Path) -> Path:
