@@ -14,7 +14,7 @@ from rich.table import Table
 
 from langchain_hermes_memory import HermesMemory, HermesMemoryError
 from langchain_hermes_memory._text import one_line
-from langchain_hermes_memory.memory import LEDGER_FILE
+from langchain_hermes_memory.store import LEDGER_FILE
 
 app = typer.Typer(no_args_is_help=True, help="Looks into the memory of an agent, and maintains it.")
 console = Console()

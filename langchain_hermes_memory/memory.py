@@ -22,8 +22,6 @@ from langchain_hermes_memory.encode import Encoder
 from langchain_hermes_memory.engine import Engine
 from langchain_hermes_memory.errors import ConfigurationError, StoreError
 from langchain_hermes_memory.explain import MemoryExplanation, RecallExplanation
-from langchain_hermes_memory.index import VectorIndex
-from langchain_hermes_memory.indexer import Indexer
 from langchain_hermes_memory.ledger import Ledger
 from langchain_hermes_memory.outcome import OutcomeReader
 from langchain_hermes_memory.recall import Recaller
@@ -40,16 +38,19 @@ from langchain_hermes_memory.redact import Redactor
 from langchain_hermes_memory.render import Block, Renderer
 from langchain_hermes_memory.score import Scorer
 from langchain_hermes_memory.settings import Settings
+from langchain_hermes_memory.store import (
+    INDEX_FOLDER,
+    LEDGER_FILE,
+    made_folder,
+    open_indexer,
+    own_settings,
+)
 
 if TYPE_CHECKING:
     from langchain_hermes_memory.adapters.classic import HermesBaseMemory
     from langchain_hermes_memory.adapters.middleware import HermesMemoryMiddleware
     from langchain_hermes_memory.index import ChromaClient
     from langchain_hermes_memory.outcome.reader import Reader
-
-LEDGER_FILE = "ledger.db"
-INDEX_FOLDER = "chroma"
-SETTINGS_FILE = "hermes.toml"
 
 
 class HermesMemory:
@@ -120,12 +121,12 @@ class HermesMemory:
             scorer=scorer,
         )
         model = embeddings or default_embeddings()
-        folder = None if path is None else _made(Path(path))
+        folder = None if path is None else made_folder(Path(path))
         ledger = Ledger.open(
             ":memory:" if folder is None else folder / LEDGER_FILE, durability=self.settings.durability
         )
         try:
-            indexer = _indexer(ledger, model, self.settings, folder, chroma_client)
+            indexer = open_indexer(ledger, model, self.settings, folder, chroma_client)
             indexer.check_model()
         except BaseException:
             ledger.close()
@@ -157,7 +158,7 @@ class HermesMemory:
         """
         tunables = {name: options.pop(name) for name in list(options) if name in Settings.model_fields}
         settings = (
-            _own_settings(Path(path), **tunables) if config is None else Settings.load(config, **tunables)
+            own_settings(Path(path), **tunables) if config is None else Settings.load(config, **tunables)
         )
         return cls(path, settings=settings, **options)
 
@@ -497,38 +498,9 @@ class HermesMemory:
             return reembed(
                 ledger,
                 folder / INDEX_FOLDER,
-                lambda: _indexer(ledger, model, _own_settings(folder), folder, None),
+                lambda: open_indexer(ledger, model, own_settings(folder), folder, None),
                 progress=progress,
             )
-
-
-def _indexer(
-    ledger: Ledger, model: Embeddings, settings: Settings, folder: Path | None, client: ChromaClient | None
-) -> Indexer:
-    own = None if folder is None or client is not None else folder / INDEX_FOLDER
-    return Indexer(
-        ledger,
-        lambda: VectorIndex(
-            own, model, fingerprints=ledger, client=client, max_chars=settings.max_description_chars
-        ),
-        model,
-        folder=own,
-        batch=settings.index_batch,
-    )
-
-
-def _own_settings(folder: Path, **tunables: Any) -> Settings:
-    """Return the settings of a store: of the file beside it, where there is one."""
-    file = folder / SETTINGS_FILE
-    return Settings.load(file if file.is_file() else None, **tunables)
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"The folder {folder} cannot be made: {error.strerror}.") from error
-    return folder
 
 
 def _handle(handle: str | int) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from langchain_hermes_memory.errors import StoreError
-from langchain_hermes_memory.ledger import read, write
+from langchain_hermes_memory.ledger import history, read, write
 from langchain_hermes_memory.ledger.database import Database
 from langchain_hermes_memory.ledger.fulltext import SqliteFullText
 from langchain_hermes_memory.ledger.read import Filters, Pending
@@ -271,13 +271,13 @@ class Ledger:
         """
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
-            return History() if where is None else read.history(connection, where, action_key, since)
+            return History() if where is None else history.history(connection, where, action_key, since)
 
     def tool_share(self, namespace: Namespace, tool: str) -> float:
         """Return the share of a namespace's memories that are of a tool, 0 to 1."""
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
-            return 0.0 if where is None else read.tool_share(connection, where, tool)
+            return 0.0 if where is None else history.tool_share(connection, where, tool)
 
     def run_times(
         self, namespace: Namespace, action_key: str, limit: int = 500
@@ -285,7 +285,7 @@ class Ledger:
         """Return the newest runs of an action as (number of its memory, UTC time, status), newest first."""
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
-            return [] if where is None else read.run_times(connection, where, action_key, limit)
+            return [] if where is None else history.run_times(connection, where, action_key, limit)
 
     def by_session(
         self,
@@ -325,7 +325,9 @@ class Ledger:
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
             return (
-                [] if where is None else read.unresolved_failures(connection, where, session_id, since, limit)
+                []
+                if where is None
+                else history.unresolved_failures(connection, where, session_id, since, limit)
             )
 
     # ------------------------------------------------------------------ the queue of the vector index

@@ -6,7 +6,7 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -14,7 +14,6 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
-    Executable,
     Row,
     ScalarSelect,
     Select,
@@ -37,7 +36,6 @@ from langchain_hermes_memory.ledger.schema import (
     records,
 )
 from langchain_hermes_memory.record import (
-    Category,
     Lifecycle,
     Memory,
     Namespace,
@@ -46,7 +44,6 @@ from langchain_hermes_memory.record import (
     RecordType,
     Status,
 )
-from langchain_hermes_memory.score import History
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +52,11 @@ MAX_RECORD_IDS = 200
 CHUNK = 500
 """Numbers in one statement."""
 
-_NAMESPACE: BindParameter[int] = bindparam("namespace")
+NAMESPACE: BindParameter[int] = bindparam("namespace")
 _NUMBERS: BindParameter[int] = bindparam("numbers", expanding=True)
 # `+ 0` keeps SQLite from going through a whole namespace, or all records of a memory, for a few numbers.
-_BY_NUMBER = and_(memories.c.namespace_id + 0 == _NAMESPACE, memories.c.number.in_(_NUMBERS))
-_FAILED = (Status.FAILURE.value, Status.PARTIAL.value)
-_NOT_ITS_FAULT = (Category.BLOCKED.value, Category.CANCELLED.value)
+_BY_NUMBER = and_(memories.c.namespace_id + 0 == NAMESPACE, memories.c.number.in_(_NUMBERS))
+FAILED = (Status.FAILURE.value, Status.PARTIAL.value)
 
 
 class Pending(NamedTuple):
@@ -133,7 +129,7 @@ def _successes() -> tuple[ColumnElement[Any], ...]:
     """Return, for a failure: when and as which memory its action succeeded next, and when last before."""
     other = records.alias("other")
     same = and_(
-        memories.c.status.in_(_FAILED),
+        memories.c.status.in_(FAILED),
         other.c.namespace_id == memories.c.namespace_id,
         other.c.action_key == memories.c.action_key,
         other.c.status == Status.SUCCESS.value,
@@ -155,7 +151,7 @@ def _successes() -> tuple[ColumnElement[Any], ...]:
 def _crowd(recurring_after: int) -> ScalarSelect[Any]:
     """Return since when a failure was seen that often: the time of its `recurring_after`-th newest record."""
     occurrence = records.alias("occurrence")
-    mine = and_(memories.c.status.in_(_FAILED), occurrence.c.memory == memories.c.number)
+    mine = and_(memories.c.status.in_(FAILED), occurrence.c.memory == memories.c.number)
     newest_first = select(occurrence.c.at).where(mine).order_by(occurrence.c.at.desc())
     return newest_first.offset(recurring_after - 1).limit(1).scalar_subquery()
 
@@ -233,53 +229,6 @@ def read_record(body: str) -> Record | None:
 # ---------------------------------------------------------------------- records
 
 
-def history(connection: Connection, namespace: int, action_key: str, since: datetime) -> History:
-    """Return how an action went before; a refusal or a cancellation is no failure of it."""
-    values = {"namespace": namespace, "action": index_key(action_key), "since": micros(since)}
-    row = connection.execute(_history_statement(), values).one()
-    return History(failures=row[0], failures_ever=row[1], successes=row[2], successes_since_failure=row[3])
-
-
-@functools.cache
-def _history_statement() -> Executable:
-    """Built once: to build it takes longer than to run it."""
-    mine = and_(records.c.namespace_id == _NAMESPACE, records.c.action_key == bindparam("action"))
-    of_memory = records.join(memories, memories.c.number == records.c.memory)
-    failed = and_(records.c.status.in_(_FAILED), memories.c.category.not_in(_NOT_ITS_FAULT))
-    succeeded = records.c.status == Status.SUCCESS.value
-    last_failure = select(func.max(records.c.at)).select_from(of_memory).where(mine, failed).scalar_subquery()
-    return (
-        select(
-            func.count().filter(failed, records.c.at >= bindparam("since")),
-            func.count().filter(failed),
-            func.count().filter(succeeded),
-            func.count().filter(succeeded, records.c.at > last_failure),
-        )
-        .select_from(of_memory)
-        .where(mine)
-    )
-
-
-def tool_share(connection: Connection, namespace: int, tool: str) -> float:
-    """Return the share of the memories that are of a tool."""
-    of_tool = func.count().filter(memories.c.tool == index_key(tool))
-    row = connection.execute(select(of_tool, func.count()).where(memories.c.namespace_id == namespace)).one()
-    return float(row[0] / row[1]) if row[1] else 0.0
-
-
-def run_times(
-    connection: Connection, namespace: int, action_key: str, limit: int
-) -> list[tuple[int, datetime, Status]]:
-    """Return the newest runs of an action as (memory, time, status)."""
-    rows = connection.execute(
-        select(records.c.memory, records.c.at, records.c.status)
-        .where(records.c.namespace_id == namespace, records.c.action_key == index_key(action_key))
-        .order_by(records.c.at.desc())
-        .limit(limit)
-    )
-    return [(number, moment(at, UTC), Status(status)) for number, at, status in rows]
-
-
 def session_records(
     connection: Connection, namespace: int, session_id: str, limit: int, kind: RecordType | None
 ) -> list[Record]:
@@ -314,45 +263,6 @@ def recorded_calls(
         records.c.session == index_key(session_id),
     )
     return {keys[key] for key in connection.scalars(statement)}
-
-
-def unresolved_failures(
-    connection: Connection, namespace: int, session_id: str, since: datetime, limit: int
-) -> list[tuple[int, Record]]:
-    """Return failures of a session that neither a later success nor a solution has settled, newest first."""
-    values = {"namespace": namespace, "session": index_key(session_id), "since": micros(since)}
-    found: dict[int, Record] = {}
-    for number, body in connection.execute(_unresolved_statement(), values):
-        record = read_record(body) if number not in found else None
-        if record is not None:
-            found[number] = record
-        if len(found) >= limit:
-            break
-    return list(found.items())
-
-
-@functools.cache
-def _unresolved_statement() -> Executable:
-    later = records.alias("later")
-    succeeded = exists().where(
-        later.c.namespace_id == records.c.namespace_id,
-        later.c.action_key == records.c.action_key,
-        later.c.status == Status.SUCCESS.value,
-        later.c.at > records.c.at,
-    )
-    return (
-        select(records.c.memory, records.c.body)
-        .join(memories, memories.c.number == records.c.memory)
-        .where(
-            records.c.namespace_id == _NAMESPACE,
-            records.c.session == bindparam("session"),
-            records.c.status.in_(_FAILED),
-            records.c.at >= bindparam("since"),
-            memories.c.solution.is_(None),
-            ~succeeded,
-        )
-        .order_by(records.c.at.desc(), records.c.id.desc())
-    )
 
 
 # ---------------------------------------------------------------------- candidates
