@@ -63,4 +63,5 @@ def _alike(one: str, other: str) -> bool:
         return len(one) == len(other) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
     if abs(len(one) - len(other)) > 2:
         return False
-    return SequenceMatcher(None, one, other).ratio() >= ALIKE
+    matcher = SequenceMatcher(None, one, other)
+    return matcher.quick_ratio() >= ALIKE and matcher.ratio() >= ALIKE

@@ -89,8 +89,8 @@ class _Asked:
     action: Action | None
     targets: tuple[Target, ...]
     words: list[str]
-    tool_share: float
-    """Share of the memories that are of the planned tool: one that does everything tells little."""
+    tool_bonus: float
+    """What a memory of the planned tool gains: less, the more of all memories are of that tool."""
 
 
 class Recaller:
@@ -114,6 +114,8 @@ class Recaller:
             return Recalled([], [])
         asked = self._read(query)
         signals, by_meaning = self._candidates(asked)
+        k = query.k or self._settings.k
+        signals = _shortlist(signals, max(LEAST_WEIGHED, WEIGHED_PER_SHOWN * k))
         memories = {memory.number: memory for memory in self._memories(query, signals)}
         self._add_resolvers(query, memories, signals)
         memories = {number: self._timed(query, memory) for number, memory in memories.items()}
@@ -128,7 +130,7 @@ class Recaller:
         kept = _resolver_first(kept)
         if query.filters.safety_critical and not query.filters.want_failures:
             kept = _safe_first(kept)
-        shown, rest = self._select(kept, query.k or self._settings.k)
+        shown, rest = self._select(kept, k)
         dropped = sorted((hit for hit in hits if hit.dropped), key=_best_first)
         return Recalled(shown, rest + dropped, asked.targets)
 
@@ -140,7 +142,8 @@ class Recaller:
         }
         command = command_text(query.tool_input) if query.tool_input else ""
         share = self._ledger.tool_share(query.namespace, query.tool) if query.tool else 1.0
-        return _Asked(query, action, tuple(named.values()), terms(f"{query.text} {command}"), share)
+        bonus = self._settings.tool_bonus * (1 - share) ** 3
+        return _Asked(query, action, tuple(named.values()), terms(f"{query.text} {command}"), bonus)
 
     # ------------------------------------------------------------------ candidates
 
@@ -158,15 +161,15 @@ class Recaller:
             found.setdefault(number, {})["words"] = settings.words_weight * bm25 / (bm25 + saturation)
         if asked.action is not None:
             for number in self._ledger.by_action(query.namespace, asked.action.key):
-                found.setdefault(number, {})
+                found.setdefault(number, {})["action"] = settings.action_bonus
         if query.tool:
             failures = Filters(tool=query.tool, status=(Status.FAILURE, Status.PARTIAL))
             for number in self._ledger.select(query.namespace, failures, limit=settings.fetch_k):
-                found.setdefault(number, {})
+                found.setdefault(number, {})["tool"] = asked.tool_bonus
         if asked.targets:
             values = [target.value for target in asked.targets]
             for number in self._ledger.by_targets(query.namespace, values, settings.fetch_k):
-                found.setdefault(number, {})
+                found.setdefault(number, {})["target"] = settings.target_bonus
         return found, self._add_meaning(asked, found, in_session)
 
     def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]], in_session: set[int]) -> bool:
@@ -244,7 +247,7 @@ class Recaller:
         elif asked.action is not None and action.family == asked.action.family:
             bonuses["family"] = self._settings.family_bonus
         if asked.query.tool and memory.record.tool_name == asked.query.tool:
-            bonuses["tool"] = self._settings.tool_bonus * (1 - asked.tool_share) ** 3
+            bonuses["tool"] = asked.tool_bonus
         relations = _relations(asked.targets, action.targets)
         if TargetRelation.SAME in relations:
             bonuses["target"] = self._settings.target_bonus
@@ -365,6 +368,15 @@ class Recaller:
         return hit.score * self._settings.repetition_weight**alike
 
 
+def _shortlist(signals: Mapping[int, dict[str, float]], size: int) -> dict[int, dict[str, float]]:
+    """Keep the candidates that are ahead before anything is known of them but why they were found."""
+    ahead = sorted(signals, key=lambda number: -sum(signals[number].values()))
+    return {number: signals[number] for number in ahead[:size]}
+
+
+LEAST_WEIGHED = 40
+WEIGHED_PER_SHOWN = 3
+"""Candidates that are loaded and weighed; to load them takes longer than to find them."""
 LASTING_ACTS = frozenset({"preference", "correction", "warning"})
 """What a user says in these acts is meant to hold from then on."""
 TYPICAL = 1.0
