@@ -110,6 +110,10 @@ class HermesMemory:
             raise ConfigurationError(
                 f"Give either `settings` or single settings ({', '.join(tunables)}), not both."
             )
+        if embeddings is not None and not isinstance(embeddings, Embeddings):
+            raise ConfigurationError(
+                f"`embeddings` must be LangChain Embeddings, not {type(embeddings).__name__}."
+            )
         self.settings = settings or Settings(**tunables)
         self.namespace = Namespace(user=user, agent=agent)
         self.session_id = session_id

@@ -536,6 +536,11 @@ class TestConfiguration:
         with pytest.raises(ConfigurationError, match="budget_tokens"):
             HermesMemory(tmp_path, embeddings=offline_embeddings, budget_tokens=3)
 
+    def test_what_is_no_embedding_model(self, tmp_path):
+        """Said at once, not at the first record."""
+        with pytest.raises(ConfigurationError, match="not str"):
+            HermesMemory(tmp_path, embeddings="all-MiniLM-L6-v2")
+
     def test_settings_and_single_ones(self, tmp_path, offline_embeddings):
         """One or the other."""
         with pytest.raises(ConfigurationError, match="not both"):
