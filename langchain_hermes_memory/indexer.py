@@ -29,7 +29,7 @@ CALIBRATION_KEY = "embedding_calibration"
 
 
 MOST_WAITING = 32
-"""Memories that are not indexed yet and that a search embeds itself, the newest ones."""
+"""Memories without a vector that a search embeds itself: so many candidates, and so many new ones."""
 
 
 class _Stored(BaseModel):
@@ -164,6 +164,8 @@ class Indexer:
     ) -> Mapping[int, float]:
         """Return calibrated similarities: of the `k` memories nearest to a text, and of others by number.
 
+        The others come in the order of their promise: of many that are not indexed yet the first are compared.
+
         0 is noise, 1 a typical match; see `Calibration.normalize`.
 
         Raises:
@@ -176,6 +178,7 @@ class Indexer:
             cosines = dict(self._index.search(namespace, vector, k))
             missing = [number for number in also if number not in cosines]
             cosines.update(self._index.similarities(namespace, vector, missing))
+            missing = [number for number in missing if number not in cosines]
             cosines.update(self._not_indexed(namespace, vector, missing))
         except IndexDamagedError as error:
             with self._lock:
@@ -185,15 +188,19 @@ class Indexer:
         return {number: calibration.normalize(cosine) for number, cosine in cosines.items()}
 
     def _not_indexed(
-        self, namespace: Namespace, vector: Sequence[float], also: Iterable[int]
+        self, namespace: Namespace, vector: Sequence[float], missing: Sequence[int]
     ) -> dict[int, float]:
-        """Compare with the newest memories that the index lacks: a search sees what was just recorded."""
-        waiting = self._ledger.without_vector(namespace, also, MOST_WAITING)
+        """Compare with candidates that the index lacks and with what was just recorded.
+
+        It lacks them until they are embedded, for good where they are outside long-term memory, and for a
+        while where another process has indexed them.
+        """
+        waiting = self._ledger.to_embed(namespace, missing[:MOST_WAITING], MOST_WAITING)
         new = [each for each in waiting if each[:2] not in self._waiting]
         vectors = self._index.embed_documents([text for _, _, text in new]) if new else []
         for (number, revision, _), found in zip(new, vectors, strict=True):
             self._waiting[number, revision] = found
-        while len(self._waiting) > 4 * MOST_WAITING:
+        while len(self._waiting) > 8 * MOST_WAITING:
             self._waiting.popitem(last=False)
         known = [(number, self._waiting.get((number, revision))) for number, revision, _ in waiting]
         return {number: cosine(vector, found) for number, found in known if found is not None}

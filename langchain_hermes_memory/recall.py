@@ -151,9 +151,7 @@ class Recaller:
         """Return the signals of every candidate by its number, and whether meaning was searched."""
         query, settings = asked.query, self._settings
         found: dict[int, dict[str, float]] = {}
-        in_session = set(
-            self._ledger.session_numbers(query.namespace, query.session_id, settings.working_records)
-        )
+        in_session = self._ledger.session_numbers(query.namespace, query.session_id, settings.working_records)
         saturation = settings.words_saturation
         for number, bm25 in self._ledger.search_words(
             query.namespace, asked.words, settings.fetch_k, also=in_session
@@ -172,13 +170,16 @@ class Recaller:
                 found.setdefault(number, {})["target"] = settings.target_bonus
         return found, self._add_meaning(asked, found, in_session)
 
-    def _add_meaning(self, asked: _Asked, found: dict[int, dict[str, float]], in_session: set[int]) -> bool:
+    def _add_meaning(
+        self, asked: _Asked, found: dict[int, dict[str, float]], in_session: Sequence[int]
+    ) -> bool:
         """Search the index; without it (a failing embedder, a damaged index) words still serve."""
         query = asked.query
         command = command_text(query.tool_input) if query.tool_input else ""
         text = " ".join(filter(None, (query.text, command)))
+        promising = dict.fromkeys((*_ahead(found), *in_session))
         try:
-            similar = self._similar(query.namespace, text, self._settings.fetch_k, in_session | found.keys())
+            similar = self._similar(query.namespace, text, self._settings.fetch_k, promising)
         except Exception:  # embedders are foreign code; a recall by words beats none
             logger.warning("The index cannot be searched; recall goes by words alone", exc_info=True)
             return False
@@ -370,8 +371,11 @@ class Recaller:
 
 def _shortlist(signals: Mapping[int, dict[str, float]], size: int) -> dict[int, dict[str, float]]:
     """Keep the candidates that are ahead before anything is known of them but why they were found."""
-    ahead = sorted(signals, key=lambda number: -sum(signals[number].values()))
-    return {number: signals[number] for number in ahead[:size]}
+    return {number: signals[number] for number in _ahead(signals)[:size]}
+
+
+def _ahead(signals: Mapping[int, dict[str, float]]) -> list[int]:
+    return sorted(signals, key=lambda number: -sum(signals[number].values()))
 
 
 LEAST_WEIGHED = 40

@@ -337,16 +337,22 @@ class Ledger:
         with self._database.read() as connection:
             return read.pending(connection, limit)
 
-    def without_vector(
-        self, namespace: Namespace, numbers: Iterable[int], limit: int
+    def to_embed(
+        self, namespace: Namespace, numbers: Collection[int], limit: int
     ) -> list[tuple[int, int, str]]:
-        """Return the newest memories that the vector index lacks, as (number, revision, text to embed).
+        """Return the given memories and the newest that the vector index has yet to take in.
 
-        They are those that it has yet to take in, and of those outside long-term memory the given numbers.
+        Args:
+            namespace: Whose.
+            numbers: The given ones.
+            limit: How many of the newest.
+
+        Returns:
+            Number, revision and the text to embed of each.
         """
         with self._database.read() as connection:
             where = self._namespace_id(connection, namespace)
-            return [] if where is None else read.without_vector(connection, where, numbers, limit)
+            return [] if where is None else read.to_embed(connection, where, numbers, limit)
 
     def pending_count(self) -> int:
         """Return how many memories the vector index has yet to take in."""

@@ -382,19 +382,15 @@ def pending(connection: Connection, limit: int) -> list[Pending]:
     ]
 
 
-def without_vector(
-    connection: Connection, namespace: int, numbers: Iterable[int], limit: int
+def to_embed(
+    connection: Connection, namespace: int, numbers: Collection[int], limit: int
 ) -> list[tuple[int, int, str]]:
-    """Return the newest memories that are pending or not admitted, as (number, revision, text).
-
-    Of those that are not admitted only the given ones.
-    """
-    given = and_(~memories.c.admitted, memories.c.number.in_(list(numbers)))
-    statement = (
-        select(memories.c.number, memories.c.revision, memories.c.description)
-        .where(memories.c.namespace_id == namespace, or_(memories.c.dirty, given))
-        .order_by(memories.c.number.desc())
-        .limit(limit)
+    """Return the given memories and the newest pending ones, as (number, revision, text)."""
+    mine = memories.c.namespace_id == namespace
+    newest = select(memories.c.number).where(mine, memories.c.dirty)
+    newest = newest.order_by(memories.c.number.desc()).limit(limit)
+    statement = select(memories.c.number, memories.c.revision, memories.c.description).where(
+        mine, or_(memories.c.number.in_(list(numbers)), memories.c.number.in_(newest))
     )
     return [(row.number, row.revision, row.description) for row in connection.execute(statement)]
 

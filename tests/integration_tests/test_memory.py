@@ -502,6 +502,17 @@ class TestProcesses:
         assert second.recall("customer database port")
         assert first.flush()
 
+    def test_much_that_waits_for_another_process(self, opened):
+        """What matches by words is compared by meaning, however much was recorded since."""
+        first, second = opened(), opened()
+        first.remember("the orders database listens on 6543")
+        assert first.flush()
+        for service in ("billing", "mail", "search", "login"):
+            for number in range(25):
+                second.remember(f"the {service} service listens on port {6000 + number}")
+        found = second.recall("on which port is the billing service")
+        assert "billing" in found[0].memory.record.original_command
+
     def test_a_killed_writer_loses_no_committed_record(self, folder, opened):
         """Whatever was recorded before the kill is there and indexed after opening."""
         code = WRITER.replace("range(25)", "range(100_000)")
