@@ -164,7 +164,7 @@ class Indexer:
     ) -> Mapping[int, float]:
         """Return calibrated similarities: of the `k` memories nearest to a text, and of others by number.
 
-        The others come in the order of their promise: of many that are not indexed yet the first are compared.
+        The others come in the order of their promise: of many not indexed yet the first are compared.
 
         0 is noise, 1 a typical match; see `Calibration.normalize`.
 
