@@ -105,6 +105,22 @@ def tool_log(path: Path, reader: OutcomeReader, *, verbose: bool) -> dict[str, A
     }
 
 
+def size_figures(reader: OutcomeReader, items: list[dict[str, Any]]) -> dict[str, float]:
+    """Time the same outputs with so much of a log before them that they have a given size."""
+    figures = {}
+    for name, size, some in (("10kb", 10_000, items), ("1mb", 1_000_000, items[:50])):
+        log = "\n".join(f"2026-03-01 10:{n % 60:02d} worker {n} took {n % 90} ms" for n in range(size // 35))
+        times = []
+        for item in some:
+            output = log[: max(0, size - len(item["output"]))] + "\n" + item["output"]
+            start = time.perf_counter()
+            reader.read(tool=item["tool"] or "", command=item["command"] or "", output=output)
+            times.append((time.perf_counter() - start) * 1_000)
+        figures[f"ms_median_{name}"] = statistics.median(times)
+        figures[f"ms_max_{name}"] = max(times)
+    return figures
+
+
 def _action(tool: str, command: str) -> tuple[tuple[Target, ...], bool]:
     try:
         from langchain_hermes_memory.action import read_action
@@ -180,6 +196,7 @@ def main() -> None:
             result[f"{name}_balanced_status"] = subsets.get(name, {}).get("balanced_status")
             result[f"{name}_macro_f1"] = subsets.get(name, {}).get("macro_f1")
         result["ms_median"] = statistics.median(p.seconds for _, p in rows) * 1_000
+        result |= size_figures(reader, [item for item, _ in rows])
         result["confusion"] = {gold: {read: confusion[gold, read] for read in STATUSES} for gold in STATUSES}
         if arguments.errors:
             _print_errors(rows)
@@ -187,7 +204,11 @@ def main() -> None:
             for name, figures in subsets.items():
                 _print_table(name, figures)
             _print_confusion(confusion)
-            print(f"\n{result['ms_median']:.2f} ms per item (median)")
+            print(
+                f"\n{result['ms_median']:.2f} ms per item (median); "
+                f"padded to 10 kB {result['ms_median_10kb']:.2f}, "
+                f"to 1 MB {result['ms_median_1mb']:.2f}"
+            )
         if arguments.verbose:
             print({name: round(value, 2) for name, value in result["category_f1"].items()})
     if arguments.toolmem:

@@ -15,6 +15,8 @@ _MAX_COMMAND = 4_000
 _MAX_SEGMENTS = 40
 _WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|['"])++""", re.DOTALL)
 _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*+=")
+_SPEAKER = re.compile(r"(?:\[stderr\] ?)?(?:\S*/)?-?(?P<name>[^\s:/：]{1,60})[:：]", re.IGNORECASE)
+_SHELLS = ("bash", "sh", "zsh", "dash")
 _COMMAND_KEYS = ("command", "cmd", "script", "commands", "code", "query", "sql", "input")
 _FLAG_WITH_VALUE = re.compile(r"^-{1,2}[A-Za-z][\w-]*+$")
 
@@ -118,16 +120,21 @@ class Call:
         """Whether it is a function that returns a document."""
         return not self.is_shell and _named(self.tool, self.lists.document_tools)
 
+    def says(self, line: str) -> bool:
+        """Return whether a line of a payload command's output is a program's own word: `cp: ...`."""
+        named = _SPEAKER.match(line)
+        if named is not None and named["name"].lower() in self._speakers:
+            return True
+        return any(compiled(own).match(line) for own in self._own)
+
     @cached_property
-    def own_lines(self) -> str:
-        """Pattern of the lines that the programs of a payload command say themselves."""
-        names = "|".join(
-            re.escape(name) for name in (*self.programs[:12], "bash", "sh", "zsh", "dash", "/bin/sh")
-        )
-        patterns = [rf"^(?:\[stderr\] ?)?(?:\S*/)?-?(?:{names})[:：]"]
-        for part in self.speaking:
-            patterns.extend(look.own for look in self._inspections(part) if look.own)
-        return "|".join(dict.fromkeys(patterns))
+    def _speakers(self) -> frozenset[str]:
+        return frozenset((*self.programs, *_SHELLS))
+
+    @cached_property
+    def _own(self) -> tuple[str, ...]:
+        looks = (look.own for part in self.speaking for look in self._inspections(part))
+        return tuple(dict.fromkeys(filter(None, looks)))
 
     @cached_property
     def is_lookup(self) -> bool:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from langchain_hermes_memory._rules import load_rules
+from langchain_hermes_memory.outcome.phrases import Phrases
 from langchain_hermes_memory.record import Category, Status
 
-Kind = Literal["verdict", "reader", "cause", "detail", "guess", "alarm", "retry"]
+Kind = Literal["verdict", "reader", "cause", "detail", "guess", "alarm", "retry", "benign"]
 """What a rule's match means.
 
 `verdict`: the tool's own closing statement, at the end of the text; `reader`: how one tool says how it went;
 `cause`: why something failed, which also says that it failed; `detail`: why, once it is known that it did;
 `guess`: the same, where nothing else explains it; `alarm`: that something failed; `retry`: a success that
-makes up for failures before it.
+makes up for failures before it; `benign`: a line that mentions failures and reports none, matched from its
+start.
 """
 
 
@@ -47,6 +50,8 @@ class Rule(_Strict):
     """Regular expression. Its groups `ok`, `bad`, `total` count parts, `code` is the tool's error code."""
     words: tuple[str, ...] = ()
     """Lower-case texts of which the text must hold one before the pattern is tried."""
+    end: int = Field(default=0, ge=0)
+    """Characters at the end of the text in which the pattern is looked for; 0: everywhere."""
     unless: str = ""
     """Regular expression that must not match the line that was found."""
     status: Status = Status.FAILURE
@@ -63,7 +68,7 @@ class Rule(_Strict):
     no: tuple[str, ...] = ()
     """Texts that must not."""
 
-    @field_validator("phrases")
+    @field_validator("phrases", "words")
     @classmethod
     def _lower(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(phrase.lower() for phrase in value)
@@ -87,21 +92,27 @@ class Rule(_Strict):
             return False
         return not self.command or compiled(self.command).search(command) is not None
 
-    def find(self, text: str, lower: str) -> tuple[int, re.Match[str] | None] | None:
+    @cached_property
+    def needs(self) -> frozenset[str] | None:
+        """Texts of which one must be there for the rule to match; None where its pattern needs none."""
+        if self.pattern and not self.words:
+            return None
+        return frozenset((*self.phrases, *self.words))
+
+    def find(self, text: str, spots: Mapping[str, Sequence[int]]) -> tuple[int, re.Match[str] | None] | None:
         """Return where the rule matches a text first, with the match of its pattern.
 
         Args:
             text: Text to search.
-            lower: The same text in lower case.
+            spots: Where the phrases of the rules start in it.
         """
         for phrase in self.phrases:
-            at = lower.find(phrase)
-            while at >= 0:
+            for at in spots.get(phrase, ()):
                 if _starts_word(text, at) and not self._excused(text, at):
                     return at, None
-                at = lower.find(phrase, at + len(phrase))
-        if self.pattern and (not self.words or any(word in lower for word in self.words)):
-            for match in compiled(self.pattern).finditer(text):
+        if self.pattern and (not self.words or any(word in spots for word in self.words)):
+            start = max(0, len(text) - self.end) if self.end else 0
+            for match in compiled(self.pattern).finditer(text, start):
                 if not self._excused(text, match.start()):
                     return match.start(), match
         return None
@@ -213,6 +224,21 @@ class OutcomeRules(_Strict):
     advice: Mapping[Category, str]
     zones: Mapping[str, str] = Field(default_factory=dict)
     """Named regular expressions that say which lines are whose."""
+
+    @cached_property
+    def phrases(self) -> Phrases:
+        """All texts that rules look for."""
+        return Phrases(text for rule in self.rule for text in (*rule.phrases, *rule.words))
+
+    @cached_property
+    def _of_kinds(self) -> dict[tuple[Kind, ...], tuple[Rule, ...]]:
+        return {}
+
+    def of_kinds(self, kinds: tuple[Kind, ...]) -> tuple[Rule, ...]:
+        """Return the rules of some kinds, in the order of the file."""
+        if kinds not in self._of_kinds:
+            self._of_kinds[kinds] = tuple(rule for rule in self.rule if rule.kind in kinds)
+        return self._of_kinds[kinds]
 
 
 def load(rules_file: Path | None = None) -> OutcomeRules:

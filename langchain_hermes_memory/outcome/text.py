@@ -10,7 +10,7 @@ from langchain_hermes_memory.outcome.envelope import Body
 from langchain_hermes_memory.outcome.exceptions import by_name
 from langchain_hermes_memory.outcome.finding import Finding, by_code, by_exit, by_http, evidence
 from langchain_hermes_memory.outcome.model import OutcomeRules, compiled, line_at
-from langchain_hermes_memory.outcome.zone import Zone, firm, first, matching
+from langchain_hermes_memory.outcome.zone import Zone, first, matching
 from langchain_hermes_memory.record import Category, Status
 
 _TAIL_LINES = 30
@@ -28,6 +28,7 @@ class TextReader:
     def __init__(self, rules: OutcomeRules, call: Call) -> None:
         self._rules = rules
         self._call = call
+        self._zones: dict[str, Zone] = {}
 
     def read(self, body: Body) -> Finding:
         """Return how the call went; always something, `unknown` where the text shows nothing."""
@@ -42,13 +43,18 @@ class TextReader:
             return Finding(status=Status.SUCCESS, evidence=evidence("envelope", "success", body.quote))
         return self._open(body)
 
+    def _zone(self, text: str) -> Zone:
+        if text not in self._zones:
+            self._zones[text] = Zone(text, self._rules)
+        return self._zones[text]
+
     def cause(self, text: str) -> Finding | None:
         """Return why something failed, from a text that is known to speak of a failure."""
-        zone = Zone(text)
+        zone = self._zone(text)
         by_type = self._exception(text)
         if by_type is not None and _outranks(by_type):
             return by_type
-        by_rule = first(self._rules, zone, self._call, ("reader", "cause", "detail"), "pattern", causes=True)
+        by_rule = first(zone, self._call, ("reader", "cause", "detail"), "pattern", causes=True)
         if by_rule is not None:
             return by_rule[0]
         return (
@@ -81,7 +87,7 @@ class TextReader:
         return None
 
     def _guess(self, zone: Zone) -> Finding | None:
-        guess = first(self._rules, zone, self._call, ("guess",), "pattern")
+        guess = first(zone, self._call, ("guess",), "pattern")
         return guess[0] if guess else None
 
     # --- known to have failed
@@ -108,7 +114,7 @@ class TextReader:
         if (
             (told is not None and told.status is Status.PARTIAL)
             or (known is not None and known.status is Status.PARTIAL)
-            or (code and told is not None and self._is_partial(body, self._error_lines(body.text)))
+            or (code and told is not None and self._is_partial(body, body.text))
         ):
             base = replace(base, status=Status.PARTIAL)
         if told is not None:
@@ -118,7 +124,7 @@ class TextReader:
     def _why(self, text: str) -> Finding | None:
         if not text.strip():
             return None
-        hard = firm(text, self._rules.zones["benign"])
+        hard = self._zone(text).firm
         return self.cause(_from_traceback(hard)) or self.cause(text)
 
     # --- not known
@@ -139,13 +145,13 @@ class TextReader:
 
     def _stated(self, body: Body, text: str) -> Finding:
         """Read failures out of what the tool says in its own words."""
-        hard = firm(text, self._rules.zones["benign"])
+        hard = self._zone(text).firm
         if not hard.strip() and self._call.is_lookup:
             hard = text
         narrow = _from_traceback(hard)
-        zone = Zone(narrow)
-        found = first(self._rules, zone, self._call, ("cause",), "pattern")
-        alarm = first(self._rules, zone, self._call, ("alarm",), "pattern") or self._said_by_program(narrow)
+        zone = self._zone(narrow)
+        found = first(zone, self._call, ("cause",), "pattern")
+        alarm = first(zone, self._call, ("alarm",), "pattern") or self._said_by_program(narrow)
         crash = self._exception(narrow)
         if found is None and alarm is None and crash is None:
             return Finding(
@@ -153,7 +159,7 @@ class TextReader:
             )
         at = max(match[1] for match in (found, alarm) if match) if found or alarm else 0
         last = _last_line(narrow)
-        retried = first(self._rules, Zone(last), self._call, ("retry",), "verdict")
+        retried = first(self._zone(last), self._call, ("retry",), "verdict")
         if retried is not None and at < narrow.rfind(last):
             return retried[0]
         why = self.cause(narrow) or (found[0] if found else None) or crash
@@ -164,7 +170,7 @@ class TextReader:
         base = replace(base, category=None, transient=None, advice="", code="").filled(why)
         if why is not None and why.detail:
             base = replace(base, detail=why.detail)
-        if self._is_partial(body, self._error_lines(hard)):
+        if self._is_partial(body, hard):
             base = replace(base, status=Status.PARTIAL)
         return base
 
@@ -172,16 +178,17 @@ class TextReader:
         """Find a line in which a program of a shell command complains: `cp: ...`."""
         if not self._call.is_shell:
             return None
-        for match in compiled(self._call.own_lines).finditer(text):
-            line = line_at(text, match.start())
-            if not compiled(self._rules.zones["chatter"]).search(line):
+        at = 0
+        for line in text.split("\n"):
+            if self._call.says(line) and not compiled(self._rules.zones["chatter"]).search(line):
                 found = evidence("pattern", "said-by-program", line)
-                return Finding(status=Status.FAILURE, detail=line.strip(), evidence=found), match.start()
+                return Finding(status=Status.FAILURE, detail=line.strip(), evidence=found), at
+            at += len(line) + 1
         return None
 
     def _anyway(self, text: str) -> Finding | None:
         """Return a cause that also counts in a warning: what cannot be reached explains what is missing."""
-        for rule, match, at in matching(self._rules, Zone(text), self._call, ("cause",)):
+        for rule, match, at in matching(self._zone(text), self._call, ("cause",)):
             if (
                 rule.category in (Category.NETWORK, Category.RESOURCE_EXHAUSTED, Category.RATE_LIMIT)
                 and match is None
@@ -202,20 +209,20 @@ class TextReader:
 
     def _told(self, text: str, payload_of: str = "") -> Finding | None:
         """Return what a reader or a closing statement says, counts included."""
-        found = first(self._rules, Zone(text), self._call, ("reader",), "reader")
+        found = first(self._zone(text), self._call, ("reader",), "reader")
         if found is None and payload_of:
-            found = first(self._rules, Zone(payload_of), self._call, ("reader",), "reader", payload=True)
+            found = first(self._zone(payload_of), self._call, ("reader",), "reader", payload=True)
         if found is not None:
             return self._explained(found[0], text or payload_of)
         if self._call.is_payload and not text.strip():
             return None
         tail = "\n".join(text.rstrip().split("\n")[-_TAIL_LINES:])
-        return self._verdict(Zone(tail), text)
+        return self._verdict(self._zone(tail), text)
 
     def _verdict(self, zone: Zone, text: str) -> Finding | None:
         """Read closing statements, counting parts where they count: the last statement wins."""
         last: tuple[int, Finding] | None = None
-        for rule, match, at in matching(self._rules, zone, self._call, ("verdict",)):
+        for rule, match, at in matching(zone, self._call, ("verdict",)):
             line = line_at(zone.text, at)
             counts = _counts(match)
             status = _by_counts(counts) if counts else rule.status
@@ -258,8 +265,7 @@ class TextReader:
         line = last.group().strip()
         by_type = by_name(self._rules, [last["type"]], line)
         by_rule = first(
-            self._rules,
-            Zone(line if message else ""),
+            self._zone(line if message else ""),
             self._call,
             ("reader", "cause", "detail"),
             "exception",
@@ -305,8 +311,7 @@ class TextReader:
         if self._call.is_shell:
             if not self._call.is_payload:
                 return body.text
-            own = compiled(self._call.own_lines)
-            lines = [line for line in body.text.split("\n") if own.search(line[:500])]
+            lines = [line for line in body.text.split("\n") if self._call.says(line[:500])]
             return "\n".join([*lines, body.stderr]) if body.stderr else "\n".join(lines)
         if self._call.is_code:
             return body.text
@@ -320,33 +325,35 @@ class TextReader:
             body.text if len(body.text.strip()) <= _SHORT else "\n".join(body.text.strip().split("\n")[-3:])
         )
 
-    def _error_lines(self, text: str) -> int:
-        """Count the lines that report a failure of one part."""
-        return sum(1 for _ in compiled(self._rules.zones["error_line"]).finditer(text))
+    def _reports(self, text: str) -> list[str]:
+        """Return the lines that report a failure of one part."""
+        pattern = compiled(self._rules.zones["error_line"])
+        return [line for line in text.split("\n") if pattern.match(line)]
 
     def _names_operand(self, text: str) -> bool:
         """Tell whether a line of failure is about what the command named itself, not what is inside of it."""
-        lines = "\n".join(match.group() for match in compiled(self._rules.zones["error_line"]).finditer(text))
+        lines = "\n".join(self._reports(text))
         named = {word.rstrip("/") for part in self._call.speaking for word in part.operands if len(word) > 1}
         return any(
             re.search(rf"""(?:^|[\s'"‘“`]){re.escape(word)}/?(?:['"’”`:：]|$)""", lines, re.MULTILINE)
             for word in named
         )
 
-    def _is_partial(self, body: Body, errors: int) -> bool:
-        """Tell a failure of some parts from a failure of the whole."""
+    def _is_partial(self, body: Body, hard: str) -> bool:
+        """Tell a failure of some parts from a failure of the whole.
+
+        Args:
+            body: The output.
+            hard: Its lines that may report a failure.
+        """
         call = self._call
-        other = [
-            line
-            for line in body.text.split("\n")
-            if line.strip() and not compiled(self._rules.zones["error_line"]).match(line)
-        ]
         if call.is_recursive:
-            return errors > 0 and not self._names_operand(body.text)
-        if call.parts > 1 and 0 < errors < call.parts:
+            return bool(self._reports(hard)) and not self._names_operand(body.text)
+        if call.parts > 1 and 0 < len(self._reports(hard)) < call.parts:
             return compiled(self._rules.zones["whole_error"]).search(body.text) is None
-        separate = compiled(self._rules.zones["part_error"]).search(body.text)
-        return separate is not None and bool(other)
+        part, report = compiled(self._rules.zones["part_error"]), compiled(self._rules.zones["error_line"])
+        lines = [line for line in body.text.split("\n") if line.strip()]
+        return any(part.match(line) for line in lines) and any(not report.match(line) for line in lines)
 
 
 def _outranks(found: Finding) -> bool:

@@ -45,7 +45,9 @@ def cut_middle(text: str, limit: int) -> str:
 
 def squeeze(text: str) -> str:
     """Shorten runs of blanks and empty lines: they say nothing, and patterns search them in vain."""
-    return _LINES.sub("\n\n", _BLANKS.sub(" " * 16, text))
+    if " " * 17 in text or "\t" in text or not text.isascii():  # the pattern is slow where it finds nothing
+        text = _BLANKS.sub(" " * 16, text)
+    return _LINES.sub("\n\n", text)
 
 
 def as_result(output: Any) -> Any:
@@ -90,6 +92,8 @@ def parse(text: str) -> Any:
 
 def _literal(text: str) -> Any:
     if len(text) > _MAX_STRING or text.count("[") + text.count("{") > _MAX_NODES // 10:
+        return None
+    if not any(sign in text for sign in ("'", "(", "None", "True", "False")):  # it is broken JSON
         return None
     try:
         return ast.literal_eval(text)
@@ -161,7 +165,7 @@ def _blocks(data: Any) -> str | None:
 
 
 _BLANKS = re.compile(r"[^\S\n]{17,}")
-_LINES = re.compile(r"(?:[^\S\n]{0,16}\n){3,}")
+_LINES = re.compile(r"\n(?:[^\S\n]{0,16}\n){2,}")
 _RESULT_KEYS = {"content", "isError", "is_error", "structuredContent", "meta", "_meta"}
 _BLOCK_KEYS = {
     "type", "text", "id", "index", "annotations", "data", "mimeType", "mime_type", "base64", "url", "source",
